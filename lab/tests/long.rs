@@ -285,6 +285,34 @@ fn destage_takes_its_time_while_clients_only_read() -> Result<(), Trouble> {
     Ok(())
 }
 
+/// A flush costs a disk's readers as much as many runs, and in a short silence they are about to come back.
+#[test]
+fn an_origin_that_is_left_to_readers_is_seldom_flushed_and_not_woken() -> Result<(), Trouble> {
+    let mut run = LongRun::new(setup(GIB, 4 * GIB, &[WriteMode::Writeback], Contents::Nothing), |_| ())?;
+    run.idle(Nanos::SECOND)?;
+    let write = LoadOptions { request_bytes: 64 << 10, read_permille: 0, ..LoadOptions::once(GIB / 4096) };
+    run.run(&mut Load::new(LoadOptions { requests: Some(512 * 16), ..write }), Until::End)?;
+    let read = LoadOptions { first_block: GIB / 4096, depth: 1, ..LoadOptions::reads(3 * GIB / 4096) };
+    let mut read = Load::new(LoadOptions { think_ns: 100_000, ..read });
+    let mut read_for = |run: &mut LongRun, seconds: u64| {
+        run.begin_measuring();
+        let until = Nanos(run.now().0 + seconds * Nanos::SECOND);
+        run.run(&mut read, Until::Time(until)).map(|_| run.statistics().origins[0].flushes)
+    };
+    let at_first = read_for(&mut run, 8)?;
+    read_for(&mut run, 62)?;
+    let later = read_for(&mut run, 40)?;
+    assert!(at_first >= 12 && later <= 8, "{at_first} flushes in 8 s at first, {later} in 40 s later");
+    let mut home_in = |ns: u64| -> Result<u64, Trouble> {
+        let before = run.status().volumes[0].counters.destaged_blocks;
+        run.idle(ns)?;
+        Ok(run.status().volumes[0].counters.destaged_blocks - before)
+    };
+    let (at_once, in_time) = (home_in(Nanos::SECOND)?, home_in(2 * Nanos::SECOND)?);
+    assert!(at_once * 8 < in_time, "{at_once} blocks in the first second, {in_time} in the next two");
+    Ok(())
+}
+
 #[test]
 fn the_same_seed_is_the_same_run() -> Result<(), Trouble> {
     let digest = |seed| mix(WriteMode::Writeback, 4096, seed).map(|(_, _, digest)| digest);

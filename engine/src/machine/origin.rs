@@ -22,7 +22,7 @@ const READ_OF_LATE_NS: u64 = 100 * Nanos::MILLISECOND;
 /// Flushes that nobody waits for take at most one part in so many of an origin's time.
 const FLUSH_ONE_IN: u64 = 8;
 /// But there is one in this time, however slow they are.
-const FLUSH_GAP_NS_MAX: u64 = 10 * Nanos::SECOND;
+pub(crate) const FLUSH_GAP_NS_MAX: u64 = 10 * Nanos::SECOND;
 /// The time that a read which failed counts as.
 const FAILED_READ_NS: u64 = 10 * Nanos::SECOND;
 

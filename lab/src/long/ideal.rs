@@ -1,9 +1,10 @@
 //! A cache that costs nothing: the bound of what caches can make of two disks.
 //!
-//! It keeps every block that was ever read or written, without an end, and knows where without asking. A request is one
-//! operation of one disk, as if what else a cache does were done by then: fills, destage, its own records. A read goes to
-//! the origin for the blocks that nobody asked for before, and otherwise to the cache; a write goes to the cache, or
-//! outside writeback to the origin.
+//! It keeps every block that was ever read or written, without an end, and knows where without asking. They lie in the
+//! order in which they were asked for, as in a log, for what is asked for again often comes in the same order, and an SSD is
+//! faster then. A request is one operation of one disk, as if what else a cache does were done by then: fills, destage,
+//! its own records. A read goes to the origin for the blocks that nobody asked for before, and otherwise to the cache; a
+//! write goes to the cache, or outside writeback to the origin.
 //!
 //! So a cache can be faster only by reading what nobody asked for yet, by sending hits to both disks at once, or by
 //! answering writes from memory.
@@ -11,16 +12,15 @@
 use super::disk::Disk;
 use super::workload::Action;
 use engine::effect::WriteMode;
-use engine::units::{SECTOR_BYTES, SECTORS_PER_BLOCK, SectorRange};
+use engine::units::{BLOCK_BYTES, SECTOR_BYTES, SECTORS_PER_BLOCK, SectorRange};
 
 /// The cache device, and what it has. [`Bare`](super::Bare) carries requests out, on it and on the origin.
 pub struct Ideal {
     pub(super) disk: Disk,
     mode: WriteMode,
-    /// A bit for each block of the origin.
-    cached: Vec<u64>,
-    /// Where the disk is written next: a log suits an SSD best.
-    head_bytes: u64,
+    cached: Places,
+    /// The block of the disk at which the next one is kept.
+    head: u32,
 }
 
 /// The disk that takes a request, and where.
@@ -32,17 +32,41 @@ pub(super) enum Place {
     Origin(SectorRange),
 }
 
+/// The blocks of an origin that are cached, and where: pages of an array, without those in which none is.
+struct Places {
+    pages: Vec<Option<Box<[u32; PAGE_BLOCKS]>>>,
+}
+
+const PAGE_BLOCKS: usize = 1024;
+const NOWHERE: u32 = u32::MAX;
+
+impl Places {
+    fn new(blocks: u64) -> Places {
+        Places { pages: vec![None; (blocks as usize).div_ceil(PAGE_BLOCKS)] }
+    }
+
+    fn get(&self, block: u64) -> Option<u32> {
+        let page = self.pages[block as usize / PAGE_BLOCKS].as_ref()?;
+        Some(page[block as usize % PAGE_BLOCKS]).filter(|place| *place != NOWHERE)
+    }
+
+    fn set(&mut self, block: u64, place: u32) {
+        let page = &mut self.pages[block as usize / PAGE_BLOCKS];
+        page.get_or_insert_with(|| Box::new([NOWHERE; PAGE_BLOCKS]))[block as usize % PAGE_BLOCKS] = place;
+    }
+}
+
 impl Ideal {
     /// An empty cache in front of an origin of so many bytes.
     #[must_use]
     pub fn new(disk: Disk, origin_bytes: u64, mode: WriteMode) -> Ideal {
-        let blocks = origin_bytes.div_ceil(SECTOR_BYTES * SECTORS_PER_BLOCK);
-        Ideal { disk, mode, cached: vec![0; blocks.div_ceil(64) as usize], head_bytes: 0 }
+        let cached = Places::new(origin_bytes.div_ceil(BLOCK_BYTES));
+        Ideal { disk, mode, cached, head: 0 }
     }
 
     /// Forgets all that is cached.
     pub fn clear(&mut self) {
-        self.cached.fill(0);
+        self.cached.pages.fill(None);
     }
 
     /// The place of a request; what it reads or writes is cached from now on.
@@ -51,13 +75,13 @@ impl Ideal {
         match *action {
             Action::Read(range) => {
                 let missing = self.missing(range);
-                self.keep(range);
-                missing.map_or_else(|| Place::Cache(self.read_at(range)), Place::Origin)
+                self.keep(range, false);
+                missing.map_or_else(|| Place::Cache(self.offset_bytes(range)), Place::Origin)
             }
             Action::Write { range, .. } | Action::WriteZeroes(range) => {
-                self.keep(range);
+                self.keep(range, true);
                 match self.mode {
-                    WriteMode::Writeback => Place::Cache(self.write_at(range)),
+                    WriteMode::Writeback => Place::Cache(self.offset_bytes(range)),
                     _ => Place::Origin(range),
                 }
             }
@@ -67,25 +91,16 @@ impl Ideal {
         }
     }
 
-    /// Reads are as far apart as what they ask for.
-    fn read_at(&self, range: SectorRange) -> u64 {
-        range.start * SECTOR_BYTES % self.room_bytes(range)
-    }
-
-    /// Writes follow each other.
-    fn write_at(&mut self, range: SectorRange) -> u64 {
-        let at_bytes = if self.head_bytes > self.room_bytes(range) { 0 } else { self.head_bytes };
-        self.head_bytes = at_bytes + range.sectors * SECTOR_BYTES;
-        at_bytes
-    }
-
-    fn room_bytes(&self, range: SectorRange) -> u64 {
-        self.disk.size_bytes().saturating_sub(range.sectors * SECTOR_BYTES).max(1)
+    /// Where a cached range begins. A long one is taken to lie in a row from there on.
+    fn offset_bytes(&self, range: SectorRange) -> u64 {
+        let first = self.cached.get(range.first_block()).expect("it is cached");
+        let offset_bytes = u64::from(first) * BLOCK_BYTES + range.start % SECTORS_PER_BLOCK * SECTOR_BYTES;
+        offset_bytes.min(self.disk.size_bytes().saturating_sub(range.sectors * SECTOR_BYTES))
     }
 
     /// The part of a range from the first to the last of its blocks that are not cached.
     fn missing(&self, range: SectorRange) -> Option<SectorRange> {
-        let is_missing = |&block: &u64| self.cached[(block / 64) as usize] & 1 << (block % 64) == 0;
+        let is_missing = |&block: &u64| self.cached.get(block).is_none();
         let mut blocks = range.first_block()..range.end_block();
         let first = blocks.find(is_missing)?;
         let last = blocks.rfind(is_missing).unwrap_or(first);
@@ -93,9 +108,14 @@ impl Ideal {
         Some(SectorRange { start, sectors: range.end().min((last + 1) * SECTORS_PER_BLOCK) - start })
     }
 
-    fn keep(&mut self, range: SectorRange) {
+    /// Keeps blocks behind those that were kept last: all of a range, or those that are not cached yet.
+    fn keep(&mut self, range: SectorRange, is_anew: bool) {
+        let end = (self.disk.size_bytes() / BLOCK_BYTES).clamp(1, u64::from(NOWHERE)) as u32;
         for block in range.first_block()..range.end_block() {
-            self.cached[(block / 64) as usize] |= 1 << (block % 64);
+            if is_anew || self.cached.get(block).is_none() {
+                self.cached.set(block, self.head);
+                self.head = (self.head + 1) % end;
+            }
         }
     }
 }
@@ -147,11 +167,32 @@ mod tests {
     }
 
     #[test]
+    fn what_is_kept_lies_in_the_order_of_the_requests() {
+        let disk = Disk::constant(5 * 4096, Latencies { read_ns: 1, write_ns: 1, flush_ns: 1 });
+        let mut ideal = Ideal::new(disk, 64 * 4096, WriteMode::Writeback);
+        let read = |block: u64| Action::Read(SectorRange { start: block * 8 + 2, sectors: 6 });
+        let write =
+            |block: u64| Action::Write { range: SectorRange { start: block * 8, sectors: 8 }, fua: false };
+        [40, 3, 63]
+            .into_iter()
+            .for_each(|block| assert!(matches!(ideal.place(&read(block)), Place::Origin(_))));
+        assert_eq!(
+            [40, 3, 63].map(|block| ideal.place(&read(block))),
+            [0, 1, 2].map(|at| Place::Cache(at * 4096 + 1024))
+        );
+        assert_eq!(
+            [40, 7, 40].map(|block| ideal.place(&write(block))),
+            [3, 4, 0].map(|at| Place::Cache(at * 4096))
+        );
+        assert_eq!(ideal.place(&read(40)), Place::Cache(1024));
+    }
+
+    #[test]
     fn of_a_read_the_origin_gives_what_lies_between_the_first_and_the_last_missing_block() {
         let disk = Disk::constant(BLOCKS * 4096, Latencies { read_ns: 1, write_ns: 1, flush_ns: 1 });
         let mut ideal = Ideal::new(disk, BLOCKS * 4096, WriteMode::Writeback);
         let range = |start, sectors| SectorRange { start, sectors };
-        [range(0, 8), range(16, 8), range(40, 24)].into_iter().for_each(|range| ideal.keep(range));
+        [range(0, 8), range(16, 8), range(40, 24)].into_iter().for_each(|range| ideal.keep(range, false));
         assert_eq!(ideal.missing(range(3, 60)), Some(range(8, 32)));
         assert_eq!(ideal.missing(range(9, 3)), Some(range(9, 3)));
         assert_eq!(ideal.missing(range(44, 20)), None);

@@ -70,7 +70,9 @@ impl Level {
             return if volume.mode == WriteMode::Writeback { rest } else { full };
         }
         let idle_ns = now.since(moment.last_client);
-        if idle_ns >= config.idle_ns || volume.mode != WriteMode::Writeback {
+        // A reader who comes back in a moment would find the disk busy with what it took meanwhile.
+        let silence_ns = volume.destage.patience_ns(now).max(config.idle_ns);
+        if idle_ns >= silence_ns || volume.mode != WriteMode::Writeback {
             return Level { runs: config.destage_runs_max.div_ceil(2), sweeps: true };
         }
         let is_read = volume.origin.client_reads > 0;

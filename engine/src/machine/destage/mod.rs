@@ -16,7 +16,7 @@ mod unreadable;
 
 use crate::effect::{Errno, IoOp, Pieces, Target};
 use crate::machine::guard::{Blocks, Hold};
-use crate::machine::origin::OriginWork;
+use crate::machine::origin::{FLUSH_GAP_NS_MAX, OriginWork};
 use crate::machine::volume::Volume;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
@@ -28,11 +28,28 @@ use alloc::vec::Vec;
 use choice::Choice;
 use level::{Level, Moment};
 use run::{Copied, Run, Written};
+use state::FlushGap;
 
 /// A volume with nothing to start is left alone for this long, if nothing happens.
 const LOOK_AGAIN_NS: u64 = 2 * Nanos::MILLISECOND;
 /// After a run that could not be read the volume destages nothing for this long.
 const BAD_RUN_PAUSE_NS: u64 = 20 * Nanos::MILLISECOND;
+
+impl Volume {
+    /// Whether clients do nothing but read from the origin.
+    fn is_left_to_readers(&self, now: Nanos) -> bool {
+        self.destage.is_left_to_readers(self.origin.last_client_read, now)
+    }
+
+    /// The least time between two flushes of the origin that nobody waits for.
+    fn flush_gap(&self, now: Nanos) -> FlushGap {
+        let through_ns = self.origin.flush_gap_ns();
+        match self.is_left_to_readers(now) {
+            true => FlushGap { held_ns: FLUSH_GAP_NS_MAX, through_ns: FLUSH_GAP_NS_MAX },
+            false => FlushGap { held_ns: 0, through_ns },
+        }
+    }
+}
 
 impl<S: Store> Machine<S> {
     /// Goes on with what is on its way home, as fast as it should.
@@ -65,7 +82,9 @@ impl<S: Store> Machine<S> {
             if self.rests(volume) && !volume.destage.has_written() {
                 continue;
             }
-            let level = self.level(volume);
+            let (written_bytes, now) = (volume.counters.written_bytes, self.now);
+            self.volume_mut(index).destage.note_growth(written_bytes, now);
+            let level = self.level(self.volume(index));
             let mut is_out_of_work = true;
             while self.volume(index).destage.in_flight < level.runs {
                 is_out_of_work = !self.start_run(index, level, memory);
@@ -81,11 +100,11 @@ impl<S: Store> Machine<S> {
             // A flush disturbs nobody while clients are silent.
             let is_silent =
                 self.requests.len() == 0 && self.now.since(self.last_client) >= self.config.idle_ns;
-            let gap_ns = match is_needed || is_silent || destage.has_urgent() {
-                true => 0,
-                false => self.volume(index).origin.flush_gap_ns(),
+            let gap = match is_needed || is_silent || destage.has_urgent() {
+                true => FlushGap::default(),
+                false => self.volume(index).flush_gap(self.now),
             };
-            if destage.is_flush_due(&self.config, is_out_of_work && is_needed, gap_ns, self.now) {
+            if destage.is_flush_due(&self.config, is_out_of_work && is_needed, gap, self.now) {
                 let epoch = self.volume(index).origin.epoch;
                 self.want_origin_flush(index, epoch);
             }
@@ -361,8 +380,8 @@ impl<S: Store> Machine<S> {
         let held_up = wide(self.requests.len());
         let volume = self.volume_mut(index);
         volume.counters.destaged_blocks += blocks.count;
-        let (was_read, written_bytes) = (volume.origin.was_read(now), volume.counters.written_bytes);
-        volume.destage.pause_after_run(held_up, was_read, written_bytes, now);
+        let was_read = volume.origin.was_read(now);
+        volume.destage.pause_after_run(held_up, was_read, now);
         volume.destage.run_is_home(blocks.count);
         if volume.destage.drains > 0 {
             self.share.wake();

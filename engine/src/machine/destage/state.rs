@@ -15,16 +15,29 @@ use alloc::vec::Vec;
 
 /// The shortest pause after a run while clients are busy.
 const PAUSE_NS_MIN: u64 = 10 * Nanos::MILLISECOND;
-/// So many times as long is the pause where readers alone want the origin: of a reader's time runs then take some 2 %.
-const LEISURE: u64 = 6;
-/// That begins so long after the last write.
-const LEISURE_AFTER_NS: u64 = 10 * Nanos::SECOND;
+/// So many times as long is the pause of an origin that is left to readers. A run costs them more than it takes, as the disk
+/// writes what it keeps in its memory later.
+const LEISURE: u64 = 24;
+/// An origin is left to readers if one came in this time, and no write.
+const LEISURE_NS: u64 = 10 * Nanos::SECOND;
+/// Of the time without a write so much may pass in silence, up to a limit, before an origin counts as idle.
+const PATIENCE_ONE_IN: u64 = 32;
+const PATIENCE_NS_MAX: u64 = 2 * Nanos::SECOND;
 /// The longest, however many clients are.
 const PAUSE_NS_MAX: u64 = Nanos::SECOND;
 /// Writes of at least this length, 128 KiB, are paced: they go home quickly, and are seldom overwritten soon.
 const PACED_BLOCKS_MIN: u64 = 32;
 /// Limit of the lead of paced writes over the origin that later runs make up for: 16 MiB.
 const BEHIND_BLOCKS_MAX: u64 = 4096;
+
+/// The least time between two flushes of an origin that nobody waits for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FlushGap {
+    /// Where runs wrote.
+    pub held_ns: u64,
+    /// Where clients alone wrote.
+    pub through_ns: u64,
+}
 
 /// The destager of one volume.
 pub(crate) struct DestageState {
@@ -51,7 +64,7 @@ pub(crate) struct DestageState {
     pub look_again: Nanos,
     /// Blocks of long writes for which nothing went home.
     pub behind_blocks: u64,
-    /// Bytes that clients had written when a run last found more than the one before it, and when that was.
+    /// Bytes that clients had written when there were last more of them, and when that was.
     grew: (u64, Nanos),
     /// The time at which the last run began.
     run_began: Nanos,
@@ -221,17 +234,31 @@ impl DestageState {
         run_blocks < RUN_BLOCKS_MAX / 2 && blocks >= run_blocks / 2
     }
 
-    /// Sets the pause after a run. While clients are busy the origin rests for as long as the run took, at least for
-    /// a slow disk's seek, and as long again for each of the `held_up` requests that the run held up. Where clients have read
-    /// and not written for a while, the room that a run makes is for times to come alone, and may take longer.
-    pub fn pause_after_run(&mut self, held_up: u64, was_read: bool, written_bytes: u64, now: Nanos) {
+    /// Notes how much clients have written.
+    pub fn note_growth(&mut self, written_bytes: u64, now: Nanos) {
         if written_bytes > self.grew.0 {
             self.grew = (written_bytes, now);
         }
+    }
+
+    /// Sets the pause after a run. While clients are busy the origin rests for as long as the run took, at least for
+    /// a slow disk's seek, and as long again for each of the `held_up` requests that the run held up. Where clients have read
+    /// and not written for a while, the room that a run makes is for times to come alone, and may take longer.
+    pub fn pause_after_run(&mut self, held_up: u64, was_read: bool, now: Nanos) {
         let pause_ns = now.since(self.run_began).max(PAUSE_NS_MIN);
-        let is_leisurely = was_read && now.since(self.grew.1) >= LEISURE_AFTER_NS;
-        let times = if is_leisurely { LEISURE } else { 1 };
+        let times = if was_read && now.since(self.grew.1) >= LEISURE_NS { LEISURE } else { 1 };
         self.pause_until = now.plus(pause_ns.saturating_mul(times * (1 + held_up)).min(PAUSE_NS_MAX));
+    }
+
+    /// Whether clients do nothing but read from the origin, or did a moment ago: what goes home then is in nobody's way but
+    /// theirs.
+    pub fn is_left_to_readers(&self, last_read: Nanos, now: Nanos) -> bool {
+        now.since(last_read) < LEISURE_NS && now.since(self.grew.1) >= LEISURE_NS
+    }
+
+    /// The silence for which destage waits before it takes all of the origin: the longer nobody writes, the more readers count.
+    pub fn patience_ns(&self, now: Nanos) -> u64 {
+        (now.since(self.grew.1) / PATIENCE_ONE_IN).min(PATIENCE_NS_MAX)
     }
 
     /// Blocks were written home: they wait for the origin's flush.
@@ -249,9 +276,10 @@ impl DestageState {
 
     /// Whether the origin's flush is due: enough was written home, or it waits for long enough, or somebody is in a hurry
     /// and no more will be written for now.
-    pub fn is_flush_due(&self, config: &Config, is_last_of_hurry: bool, gap_ns: u64, now: Nanos) -> bool {
+    pub fn is_flush_due(&self, config: &Config, is_last_of_hurry: bool, gap: FlushGap, now: Nanos) -> bool {
         // Blocks that a run wrote are held until then, and make room. What clients wrote through is neither.
-        let after_ns = if self.has_held { config.flush_after_ns } else { config.flush_after_ns.max(gap_ns) };
+        let gap_ns = if self.has_held { gap.held_ns } else { gap.through_ns };
+        let after_ns = config.flush_after_ns.max(gap_ns);
         !self.written.is_empty()
             && (self.written_blocks >= config.false_dirty_blocks_max / 4
                 || now.since(self.written_since) >= after_ns
