@@ -70,8 +70,10 @@ impl Level {
             return if volume.mode == WriteMode::Writeback { rest } else { full };
         }
         let idle_ns = now.since(moment.last_client);
-        // A reader who comes back in a moment would find the disk busy with what it took meanwhile.
-        let silence_ns = volume.destage.patience_ns(now).max(config.idle_ns);
+        // A reader of the origin who comes back in a moment would find it busy with what it took meanwhile.
+        let is_reader_away = volume.origin.was_read(moment.last_client);
+        let patience_ns = if is_reader_away { volume.destage.patience_ns(now) } else { 0 };
+        let silence_ns = patience_ns.max(config.idle_ns);
         if idle_ns >= silence_ns || volume.mode != WriteMode::Writeback {
             return Level { runs: config.destage_runs_max.div_ceil(2), sweeps: true };
         }

@@ -64,6 +64,8 @@ struct Staying {
     stuck: [bool; VOLUMES_MAX],
     /// Volumes whose dirty blocks stay in segments that have few.
     few: [bool; VOLUMES_MAX],
+    /// They stay in others, too: a small ring comes round to what it moved before, which lies densely there.
+    is_any_segment: bool,
 }
 
 impl Staying {
@@ -74,7 +76,7 @@ impl Staying {
     /// Whether the dirty blocks stay that a volume has in a segment. Of a segment that is dirty for the greater part, moving them
     /// would free next to nothing.
     fn in_segment(&self, segment: &Segment) -> impl Fn(usize) -> bool {
-        let has_few = segment.must * 2 <= segment.used_blocks;
+        let has_few = self.is_any_segment || segment.must * 2 <= segment.used_blocks;
         move |at| self.stuck[at] || has_few && self.few[at]
     }
 }
@@ -399,17 +401,18 @@ impl Machine<LogStore> {
     fn staying(&mut self) -> Staying {
         let has_budget = self.budget_allows_relocation();
         let LogStore { segments, reclaim, appender, .. } = &self.store;
-        let may_stay = appender.weighs_rounds()
-            && reclaim.policy.keeps_any()
+        let may_stay = (appender.has_frames() || appender.weighs_rounds() && reclaim.policy.keeps_any())
             && self.config.order.is_none()
             && !self.is_stopping
             && has_budget
             && self.dirty_blocks() * STAYING_ONE_IN <= segments.ring_blocks();
         let is_pressed = segments.free() <= self.config.segments_reserved;
+        let is_any_segment = appender.has_frames();
         let by_volume = |stays: &dyn Fn(&Volume) -> bool| {
             core::array::from_fn(|at| self.volumes[at].as_ref().is_some_and(stays))
         };
         Staying {
+            is_any_segment,
             stuck: by_volume(&|volume| volume.origin.is_failing()),
             few: by_volume(&|volume| {
                 may_stay
