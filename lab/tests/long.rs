@@ -262,16 +262,21 @@ fn a_disk_that_flushes_slowly_is_flushed_seldom() -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Goal: where clients have read and not written for a while, destage takes little of their disk. Method: half of the cache is
-/// dirty, and one client reads what is not cached: what goes home in the first seconds, and later.
-#[test]
-fn destage_takes_its_time_while_clients_only_read() -> Result<(), Trouble> {
+/// A cache of which half is dirty, and a client that reads what is not cached.
+fn dirty_and_read() -> Result<(LongRun, Load), Trouble> {
     let mut run = LongRun::new(setup(GIB, 4 * GIB, &[WriteMode::Writeback], Contents::Nothing), |_| ())?;
     run.idle(Nanos::SECOND)?;
     let write = LoadOptions { request_bytes: 64 << 10, read_permille: 0, ..LoadOptions::once(GIB / 4096) };
     run.run(&mut Load::new(LoadOptions { requests: Some(512 * 16), ..write }), Until::End)?;
     let read = LoadOptions { first_block: GIB / 4096, depth: 1, ..LoadOptions::reads(3 * GIB / 4096) };
-    let mut read = Load::new(LoadOptions { think_ns: 100_000, ..read });
+    Ok((run, Load::new(LoadOptions { think_ns: 100_000, ..read })))
+}
+
+/// Goal: where clients have read and not written for a while, destage takes little of their disk. Method: half of the cache is
+/// dirty, and one client reads what is not cached: what goes home in the first seconds, and later.
+#[test]
+fn destage_takes_its_time_while_clients_only_read() -> Result<(), Trouble> {
+    let (mut run, mut read) = dirty_and_read()?;
     let mut home_in = |seconds: u64| -> Result<u64, Trouble> {
         let before = run.status().volumes[0].counters.destaged_blocks;
         let until = Nanos(run.now().0 + seconds * Nanos::SECOND);
@@ -288,12 +293,7 @@ fn destage_takes_its_time_while_clients_only_read() -> Result<(), Trouble> {
 /// A flush costs a disk's readers as much as many runs, and in a short silence they are about to come back.
 #[test]
 fn an_origin_that_is_left_to_readers_is_seldom_flushed_and_not_woken() -> Result<(), Trouble> {
-    let mut run = LongRun::new(setup(GIB, 4 * GIB, &[WriteMode::Writeback], Contents::Nothing), |_| ())?;
-    run.idle(Nanos::SECOND)?;
-    let write = LoadOptions { request_bytes: 64 << 10, read_permille: 0, ..LoadOptions::once(GIB / 4096) };
-    run.run(&mut Load::new(LoadOptions { requests: Some(512 * 16), ..write }), Until::End)?;
-    let read = LoadOptions { first_block: GIB / 4096, depth: 1, ..LoadOptions::reads(3 * GIB / 4096) };
-    let mut read = Load::new(LoadOptions { think_ns: 100_000, ..read });
+    let (mut run, mut read) = dirty_and_read()?;
     let mut read_for = |run: &mut LongRun, seconds: u64| {
         run.begin_measuring();
         let until = Nanos(run.now().0 + seconds * Nanos::SECOND);
