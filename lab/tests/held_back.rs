@@ -82,6 +82,23 @@ fn what_is_held_back_goes_home_when_it_has_to() -> Result<(), Violation> {
     Ok(())
 }
 
+/// The memory of a mirror is small beside its log: it is full long before half of the cache is dirty.
+#[test]
+fn what_is_held_back_goes_home_when_writes_wait_for_memory() -> Result<(), Violation> {
+    for safe in [true, false] {
+        let setup = Setup::new(1).with_modes(&[WriteMode::Writeback]).with_mirror(64, safe);
+        let mut world = World::new(setup);
+        world.run_dry()?;
+        ask(&mut world, RequestOp::HoldDestage(true))?;
+        world.pass(SLEEPS)?;
+        for step in 0..20 {
+            write(&mut world, step * 16, 16)?;
+        }
+        assert!(status(&world).counters.destaged_blocks > 0);
+    }
+    Ok(())
+}
+
 #[test]
 fn what_is_held_back_goes_home_when_a_client_woke_the_disk() -> Result<(), Violation> {
     let mut world = held_back()?;

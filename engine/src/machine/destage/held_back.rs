@@ -37,6 +37,7 @@ impl Volume {
         self.share_waiting > 0
             || self.destage.drains > 0
             || self.destage.has_urgent()
+            || pressure.is_waited_for
             || pressure.extents * 2 >= extents_max
     }
 }

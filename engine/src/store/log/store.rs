@@ -517,10 +517,12 @@ impl Destaging for LogStore {
     fn pressure(m: &Machine<LogStore>) -> Pressure {
         let LogStore { segments, extents, appender, .. } = &m.store;
         let units = appender.dirty_units(segments);
+        let is_waited_for = m.is_appender_short();
         Pressure {
             held_permille: u64::from(units.dirty) * 1000 / u64::from(units.count),
             extents: extents.len(),
-            is_short: segments.free() < m.config.segments_low || m.is_appender_short(),
+            is_short: segments.free() < m.config.segments_low || is_waited_for,
+            is_waited_for,
         }
     }
 }

@@ -408,7 +408,8 @@ impl Destaging for SlotStore {
 
     fn pressure(m: &Machine<SlotStore>) -> Pressure {
         let shortage = super::homes::shortage(&m.store.table);
-        Pressure { is_short: shortage.is_short || !m.store.waiting.is_empty(), ..shortage }
+        let is_waited_for = !m.store.waiting.is_empty();
+        Pressure { is_short: shortage.is_short || is_waited_for, is_waited_for, ..shortage }
     }
 }
 
