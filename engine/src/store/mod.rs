@@ -82,7 +82,7 @@ pub(crate) struct Pressure {
     pub extents: usize,
     /// Clients wait for room, or soon will.
     pub is_short: bool,
-    /// They do, outside of a ring, where no list of urgent blocks tells of it.
+    /// They do so outside of a ring, where no list of urgent blocks tells of it.
     pub is_waited_for: bool,
 }
 

@@ -15,10 +15,10 @@ use alloc::vec::Vec;
 
 /// The shortest pause after a run while clients are busy.
 const PAUSE_NS_MIN: u64 = 10 * Nanos::MILLISECOND;
-/// So many times as long is the pause of an origin that is left to readers. A run costs them more than it takes, as the disk
-/// writes what it keeps in its memory later.
+/// So many times as long is the pause where a client read from the origin a moment ago, and none wrote for a while. A run costs
+/// readers more than it takes, as the disk writes what it keeps in its memory later.
 const LEISURE: u64 = 24;
-/// An origin is left to readers if one came in this time, and no write.
+/// That while. An origin is left to readers if one came in it, and no write.
 const LEISURE_NS: u64 = 10 * Nanos::SECOND;
 /// Of the time without a write so much may pass in silence, up to a limit, before an origin counts as idle.
 const PATIENCE_ONE_IN: u64 = 32;
