@@ -154,6 +154,10 @@ pub enum RequestOp {
     /// [`crate::limits::REQUEST_BYTES_MAX`]. Refused with [`Errno::OPNOTSUPP`] where the cache does not serve the volume, or
     /// stops.
     Scrub(SectorRange),
+    /// Compare the head and the summary of this segment of a log with their checksums, on each device of the cache. What is
+    /// damaged on one half of a mirrored cache is written again from the other one. `volume` is any. Answered with
+    /// [`Errno::IO`] if either is damaged and cannot be mended, and without a look where the segment has no summary yet.
+    ScrubSegment(u32),
     /// Make durable all that was acknowledged before.
     Flush,
     /// The content is not needed any more. Any length.

@@ -55,6 +55,12 @@ pub trait Image {
         false
     }
 
+    /// Reads a range of the device from the other copy from now on, where it is kept twice. False if there is one alone, or that
+    /// was asked for before.
+    fn turn_over_at(&mut self, _offset_bytes: u64, _len_bytes: u64) -> bool {
+        false
+    }
+
     /// Makes two copies the same, where the device is kept twice. `known` says what is known of a block of one copy, by its offset.
     ///
     /// # Errors

@@ -90,6 +90,10 @@ mutations! {
     /// Rule 20: recovery asks one half for all payload of a batch, also for clean blocks that the other one has alone. The log ends
     /// there, and v1, which lies behind it, is lost.
     CutAtOnce,
+    /// Rule 20: the head of one segment rots on the first half, that of another one on the second. The start is refused.
+    HalfReadAlone,
+    /// Rule 20: a head rots on one half, and a scrub says that all is well. The other half is lost, and the start is refused.
+    ScrubForgetsHeads,
 
     // ---- a cache device that is passed by ------------------------------------------------------
     /// Rule 19: the cache device takes twenty times as long as usual, for minutes. Reads of what the origin has, too, wait for it.
@@ -560,7 +564,7 @@ impl Mutation {
     #[must_use]
     pub const fn is_of_halves(self) -> bool {
         self.number() >= Mutation::AnsweredBeforeOutRecorded.number()
-            && self.number() <= Mutation::CutAtOnce.number()
+            && self.number() <= Mutation::ScrubForgetsHeads.number()
     }
 
     /// The word and the bit that stand for it in a set.

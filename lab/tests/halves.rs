@@ -222,3 +222,111 @@ fn reads_do_without_a_half_that_hangs() {
     }
     assert_eq!(world.standings(), [Standing::In, Standing::Out]);
 }
+
+/// A cache with some full segments of dirty data, the number of which is returned.
+fn with_full_segments() -> (World, u32) {
+    let mut world = World::new(Setup { is_mirrored: true, is_checked_on_open: false, ..Setup::new(1) });
+    world.run_dry().expect("nothing is wrong");
+    for first in (0..256).step_by(16) {
+        let written = world.write_fua(0, blocks(first, 16));
+        world.succeed(written).expect("nothing is wrong");
+    }
+    (world, 256 / 32)
+}
+
+/// Scrubs the ends of segments, and tells which could not be mended.
+fn scrub_segments(world: &mut World, segments: u32) -> Vec<u32> {
+    let is_bad = |segment: &u32| {
+        let scrubbed = world.scrub_segment(*segment);
+        world.wait(scrubbed).expect("it is answered").is_err()
+    };
+    (0..segments).filter(is_bad).collect()
+}
+
+fn mended_blocks(world: &World) -> [u64; 2] {
+    let pair = world.engine().and_then(|engine| engine.status().cache.pair).expect("it is mirrored");
+    pair.halves.map(|half| half.mended_blocks)
+}
+
+#[test]
+fn a_scrub_mends_the_ends_of_segments() {
+    for half in Half::BOTH {
+        let (mut world, segments) = with_full_segments();
+        assert_eq!(scrub_segments(&mut world, segments), []);
+        assert_eq!(mended_blocks(&world), [0; 2], "nothing is damaged");
+        let struck: Vec<(u32, bool)> = (0..segments)
+            .flat_map(|segment| [(segment, true), (segment, false)])
+            .filter(|(segment, is_head)| world.rot_end(half, *segment, *is_head))
+            .collect();
+        assert!(struck.len() > 8, "{struck:?}");
+        assert_eq!(scrub_segments(&mut world, segments), []);
+        let mended = mended_blocks(&world);
+        assert!(mended[half.at()] >= struck.len() as u64 && mended[half.other().at()] == 0, "{mended:?}");
+        assert_eq!(scrub_segments(&mut world, segments), []);
+        assert_eq!(mended_blocks(&world), mended, "nothing is mended twice");
+        world.kill(|_| true);
+        world.half(half.other()).faults.gone = Some(Errno::NODEV);
+        world.open().expect("what was mended leads to everything");
+        world.verify().expect("everything is there");
+    }
+}
+
+#[test]
+fn an_end_that_both_halves_have_wrong_is_told() {
+    let (mut world, segments) = with_full_segments();
+    assert!(Half::BOTH.into_iter().all(|half| world.rot_end(half, 1, false)));
+    assert!(world.rot_end(Half::First, 2, true));
+    assert_eq!(scrub_segments(&mut world, segments), [1]);
+    assert_eq!(mended_blocks(&world), [1, 0]);
+    world.kill(|_| true);
+    world.open().expect("headers say what a summary says");
+    world.verify().expect("everything is there");
+}
+
+#[test]
+fn a_half_that_fails_to_take_what_it_has_wrong_does_not_count() {
+    let (mut world, _) = with_full_segments();
+    assert!(world.rot_end(Half::Second, 1, true));
+    world.fail_half(Half::Second, Failing::Once(Kind::Write));
+    assert_eq!(scrub_segments(&mut world, 3), [1]);
+    assert_eq!(world.standings(), [Standing::In, Standing::Out]);
+    world.verify().expect("everything is there");
+}
+
+#[test]
+fn a_scrub_of_one_device_tells_of_damage() {
+    let mut world = World::new(Setup { is_checked_on_open: false, ..Setup::new(1) });
+    world.run_dry().expect("nothing is wrong");
+    for first in (0..128).step_by(16) {
+        let written = world.write_fua(0, blocks(first, 16));
+        world.succeed(written).expect("nothing is wrong");
+    }
+    assert_eq!(scrub_segments(&mut world, 64), []);
+    assert!(world.rot_end(Half::First, 1, false));
+    assert_eq!(scrub_segments(&mut world, 64), [1]);
+    world.verify().expect("nothing is lost: headers say what a summary says");
+}
+
+#[test]
+fn each_half_may_rot_somewhere_else() {
+    for (is_head, seed) in [(true, 0), (false, 0), (true, 1), (false, 1)] {
+        let (mut world, segments) = with_full_segments();
+        world.kill(|_| true);
+        for segment in 1..segments - 1 {
+            let half = if (segment + seed).is_multiple_of(2) { Half::First } else { Half::Second };
+            assert!(world.rot_end(half, segment, is_head), "segment {segment} is full");
+        }
+        world.open().expect("what one half has wrong the other one has");
+        world.verify().expect("everything is there");
+        for half in Half::BOTH {
+            scrub_segments(&mut world, segments);
+            world.kill(|_| true);
+            world.half(half).faults.gone = Some(Errno::NODEV);
+            world.open().expect("either half is enough");
+            world.verify().expect("everything is there");
+            world.half(half).faults.heal();
+            let rejoined = world.rejoin();
+            world.succeed(rejoined).expect("it is copied");
+        }
+    }
+}

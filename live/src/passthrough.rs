@@ -106,6 +106,7 @@ impl Core for Passthrough {
             | RequestOp::Detach
             | RequestOp::Add
             | RequestOp::Scrub(_)
+            | RequestOp::ScrubSegment(_)
             | RequestOp::Rejoin
             | RequestOp::GiveUpLost => {
                 self.reply(id, Err(Errno::OPNOTSUPP));

@@ -231,6 +231,7 @@ impl<S: Store> Machine<S> {
             }
             RequestOp::Warm { .. } => self.start_warm(key, memory),
             RequestOp::Scrub(_) => self.start_scrub(key, memory),
+            RequestOp::ScrubSegment(segment) => S::scrub_segment(self, key, segment, memory),
             RequestOp::Flush => {
                 self.requests[key].speaks_for =
                     self.volume(self.requests[key].volume).origin.answered_changes;
@@ -604,6 +605,7 @@ impl<S: Store> Machine<S> {
             match self.requests[key].op {
                 RequestOp::Read { .. } => self.start_read(key, memory),
                 RequestOp::Scrub(_) => self.start_scrub(key, memory),
+                RequestOp::ScrubSegment(segment) => S::scrub_segment(self, key, segment, memory),
                 _ => self.begin_change(key, memory),
             }
             if self.requests.is_still_for_buffer(key) {

@@ -58,6 +58,8 @@ pub struct Pair<I> {
     /// The words of the pages; `None` for a cache that is not mirrored.
     said: Option<Said>,
     preferred: Half,
+    /// Ranges, by offset and length, in which the half that is preferred is damaged: they are read from the other one.
+    turned: [Vec<(u64, u64)>; 2],
     /// The halves are the same but for what is marked, and who does not count is recorded.
     is_ready: bool,
     /// The update of the page that each half had when they were joined.
@@ -151,7 +153,8 @@ impl<I: Image> Pair<I> {
             half.filter(|_| is_in).map(|(device, _)| device)
         });
         let preferred = if halves[0].is_some() { Half::First } else { Half::Second };
-        Ok(Pair { halves, said: Some(said), preferred, is_ready: false, page_updates })
+        let turned = Default::default();
+        Ok(Pair { halves, said: Some(said), preferred, turned, is_ready: false, page_updates })
     }
 
     /// A cache that is not mirrored.
@@ -160,6 +163,7 @@ impl<I: Image> Pair<I> {
             halves: [Some(device), None],
             said: None,
             preferred: Half::First,
+            turned: Default::default(),
             is_ready: true,
             page_updates: [0; 2],
         }
@@ -193,6 +197,7 @@ impl<I: Image> Pair<I> {
             halves: halves.map(Some),
             said: Some(said),
             preferred: Half::First,
+            turned: Default::default(),
             is_ready: true,
             page_updates: [0; 2],
         };
@@ -273,28 +278,33 @@ impl<I: Image> Pair<I> {
         let (marks, size_bytes) = (said.marks.clone(), said.marks.size_bytes());
         let superblocks = SUPERBLOCK_OFFSETS.map(|offset| (offset, wide(SUPERBLOCK_BYTES)));
         let regions = marks.marked().map(|region| marks.range(region));
+        let preferred = self.preferred;
+        let turned = core::mem::take(&mut self.turned[preferred.at()]);
+        // RULE 20: what is damaged on the half that is read is mended first, or the rest would copy it.
+        let turned = turned.into_iter().map(|range| (preferred.other(), range));
+        let others = superblocks.into_iter().chain(regions).map(|range| (preferred, range));
         let mut is_mended = true;
-        for (from, len) in superblocks.into_iter().chain(regions) {
+        for (source, (from, len)) in turned.chain(others) {
             let mut at = from;
             while at < (from + len).min(size_bytes) {
                 let bytes = COPY_BYTES.min((from + len).min(size_bytes) - at);
-                is_mended &= self.copy_range(at, index_wide(bytes), known)?;
+                is_mended &= self.copy_range(source, at, index_wide(bytes), known)?;
                 at += bytes;
             }
         }
         self.flush_halves()?;
         // RULE 20: not before everything that it alone had is on the other one.
         if !is_mended && self.halves.iter().all(Option::is_some) {
-            self.lose(self.preferred);
+            self.lose(preferred);
         }
         Ok(())
     }
 
-    /// Copies the blocks that differ. The half that gets them does not count any more if it fails. False if the half that is
-    /// read failed to take what it had wrong.
-    fn copy_range(&mut self, at: u64, len: usize, known: Knows<'_>) -> Result<bool, Errno> {
+    /// Copies the blocks that differ from a half. The half that gets them does not count any more if it fails. False if the half
+    /// that is read failed to take what it had wrong.
+    fn copy_range(&mut self, source: Half, at: u64, len: usize, known: Knows<'_>) -> Result<bool, Errno> {
         let [Some(first), Some(second)] = &mut self.halves else { return Ok(true) };
-        let (from, to) = match self.preferred {
+        let (from, to) = match source {
             Half::First => (first, second),
             Half::Second => (second, first),
         };
@@ -323,7 +333,7 @@ impl<I: Image> Pair<I> {
             match (mends, block) {
                 (Some(there), _) => is_mended &= from.write(offset_bytes, there).is_ok(),
                 (None, Some(block)) if to.write(offset_bytes, block).is_err() => {
-                    self.lose(self.preferred.other());
+                    self.lose(source.other());
                     return Ok(is_mended);
                 }
                 (None, _) => (),
@@ -475,6 +485,17 @@ impl<I: Image> Image for Pair<I> {
         for read in reads.iter_mut().filter(|read| read.result.is_err()) {
             other.read_group(core::slice::from_mut(read));
         }
+        for &(from, len) in &self.turned[self.preferred.at()] {
+            let end = |read: &ReadAt| read.offset_bytes + wide(read.bytes.len());
+            for read in reads.iter_mut().filter(|read| read.offset_bytes < from + len && from < end(read)) {
+                let range = from.max(read.offset_bytes)..(from + len).min(end(read));
+                let Ok(bytes) = other.read(range.start, index_wide(range.end - range.start)) else {
+                    continue;
+                };
+                let at = index_wide(range.start - read.offset_bytes);
+                read.bytes[at..at + bytes.len()].copy_from_slice(&bytes);
+            }
+        }
     }
 
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Errno> {
@@ -495,7 +516,10 @@ impl<I: Image> Image for Pair<I> {
 
     fn may_differ(&self, offset_bytes: u64, len_bytes: u64) -> bool {
         let is_two = !self.is_ready && self.halves.iter().all(Option::is_some);
-        is_two && self.said.as_ref().is_some_and(|said| said.marks.touch(offset_bytes, len_bytes))
+        let is_turned =
+            |&(from, len): &(u64, u64)| from < offset_bytes + len_bytes && offset_bytes < from + len;
+        let is_marked = self.said.as_ref().is_some_and(|said| said.marks.touch(offset_bytes, len_bytes));
+        is_two && (is_marked || self.turned[self.preferred.at()].iter().any(is_turned))
     }
 
     fn once_counts_from(&self) -> Option<[u64; 2]> {
@@ -517,6 +541,16 @@ impl<I: Image> Image for Pair<I> {
         let may = !self.is_ready && self.halves.iter().all(Option::is_some);
         if may {
             self.preferred = self.preferred.other();
+        }
+        may
+    }
+
+    fn turn_over_at(&mut self, offset_bytes: u64, len_bytes: u64) -> bool {
+        let range = (offset_bytes, len_bytes);
+        let turned = &mut self.turned[self.preferred.at()];
+        let may = !self.is_ready && self.halves.iter().all(Option::is_some) && !turned.contains(&range);
+        if may {
+            turned.push(range);
         }
         may
     }

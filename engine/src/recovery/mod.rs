@@ -284,13 +284,20 @@ pub fn open<I: Image>(image: &mut I, options: Options) -> Result<Opened, OpenErr
 /// # Errors
 /// As [`open`].
 pub fn inspect<I: Image>(image: &mut I, options: Options) -> Result<Opened, OpenError> {
-    let found = inspect_copy(image, options);
+    if options.repair {
+        // RULE 20: nothing is cut off that another copy has.
+        let whole = inspect(image, Options { repair: false, ..options });
+        if whole.is_ok() {
+            return whole;
+        }
+    }
+    let found = inspect_damaged(image, options);
     // After a clean stop two copies say the same.
     if found.as_ref().is_ok_and(|found| found.superblock.clean_stop) || !image.turn_over() {
         return found;
     }
     // RULE 20: a crash, a failed flush or rot may have taken from one copy what the other one has.
-    let other = inspect_copy(image, options);
+    let other = inspect_damaged(image, options);
     let takes_first = match (&found, &other) {
         (Ok(first), Ok(second)) => first.last_sequence() >= second.last_sequence(),
         (Ok(_), Err(_)) => true,
@@ -302,6 +309,22 @@ pub fn inspect<I: Image>(image: &mut I, options: Options) -> Result<Opened, Open
         return found;
     }
     other
+}
+
+/// Reads the cache on one copy of `image`, and segments in which that is damaged on the other one.
+fn inspect_damaged<I: Image>(image: &mut I, options: Options) -> Result<Opened, OpenError> {
+    loop {
+        let found = inspect_copy(image, options);
+        let Err(OpenError::Scan(ScanError::Corrupt { segment, .. })) = found else { return found };
+        let Ok((superblock, _)) = load_superblock(image) else { return found };
+        let geometry = superblock.geometry();
+        let len_bytes = u64::from(geometry.segment_blocks) * BLOCK_BYTES;
+        // RULE 20: each half may have rotted somewhere else.
+        let is_off = options.mutations.has(Mutation::HalfReadAlone);
+        if is_off || !image.turn_over_at(geometry.offset_bytes(segment, 0), len_bytes) {
+            return found;
+        }
+    }
 }
 
 /// Reads the cache on one copy of `image`.

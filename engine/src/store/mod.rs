@@ -246,6 +246,8 @@ pub(crate) trait Reading: Operations {
     fn drop_rotten(m: &mut Machine<Self>, key: BlockKey);
     /// Marks a dirty copy that does not match its checksum as lost: reads fail from now on, after a crash too.
     fn mark_lost(m: &mut Machine<Self>, key: BlockKey);
+    /// Carries out a [`RequestOp::ScrubSegment`](crate::effect::RequestOp::ScrubSegment); a store without segments answers it.
+    fn scrub_segment<M: Memory>(m: &mut Machine<Self>, key: RequestKey, segment: u32, memory: &mut M);
 }
 
 /// Writes, zeroes and discards, in the cache and around it.

@@ -18,6 +18,10 @@ pub struct Scrubbed {
     pub lost_blocks: u64,
     /// Blocks that could not be read, and stay.
     pub unreadable_blocks: u64,
+    /// Blocks of a mirrored cache that were damaged on one device, and were written again from the other one.
+    pub mended_blocks: u64,
+    /// Segments of the log whose head or summary is damaged wherever it is.
+    pub damaged_segments: u64,
     /// The damaged ranges: the first thousand.
     pub damaged: Vec<DamagedRange>,
 }
@@ -53,6 +57,12 @@ impl Scrubbed {
     pub fn has_loss(&self) -> bool {
         self.lost_blocks + self.unreadable_blocks > 0
     }
+
+    /// Whether anything was damaged, mended or not.
+    #[must_use]
+    pub fn has_damage(&self) -> bool {
+        self.has_loss() || self.dropped_blocks + self.mended_blocks + self.damaged_segments > 0
+    }
 }
 
 impl fmt::Display for Scrubbed {
@@ -63,9 +73,13 @@ impl fmt::Display for Scrubbed {
             (self.dropped_blocks, "of clean data dropped"),
             (self.lost_blocks, "of dirty data LOST"),
             (self.unreadable_blocks, "UNREADABLE"),
+            (self.mended_blocks, "written again from the other device"),
         ];
         for (blocks, what) in parts.into_iter().filter(|(blocks, _)| *blocks > 0) {
             write!(f, ", {} {what}", Size(blocks * BLOCK_BYTES))?;
+        }
+        if self.damaged_segments > 0 {
+            write!(f, ", segments with a DAMAGED head or summary: {}", self.damaged_segments)?;
         }
         Ok(())
     }

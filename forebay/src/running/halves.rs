@@ -21,7 +21,6 @@ use engine::format::SetId;
 use engine::pair::{Half, PairStatus, Standing, page_of};
 use engine::recovery::{CopyHealth, load_superblock};
 use engine::status::Status;
-use engine::units::VolumeIndex;
 use live::devices::{self, BlockingDevice, Device, DeviceSpec};
 use live::server::{ControlError, ControlOp, Pending};
 use serde::{Deserialize, Serialize};
@@ -317,7 +316,7 @@ impl Running {
         }
         self.answer_also_as(device.spec());
         self.handle.take_half(half.target(), device.clone())?;
-        let copy = self.handle.start(VolumeIndex(0), ControlOp::Rejoin)?;
+        let copy = self.handle.start(self.any_volume()?, ControlOp::Rejoin)?;
         self.await_copy(half, &name, &copy, on_progress)
     }
 

@@ -351,6 +351,11 @@ impl Running {
         Ok(self.handle.with_core(|engine| engine.status())?)
     }
 
+    /// A volume for a request that is about none; there may be no first one any more.
+    fn any_volume(&self) -> Result<VolumeIndex> {
+        Ok(self.picture()?.volumes.first().map_or(VolumeIndex(0), |volume| volume.index))
+    }
+
     fn volume(&self, served: &Served) -> Result<VolumeStatus> {
         let mut volumes = self.picture()?.volumes.into_iter();
         volumes.find(|volume| volume.index == served.index).context("the volume is gone")

@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 const STEPS: u32 = 256;
 /// Sectors that one request compares at the most: 128 KiB.
 const REQUEST_SECTORS_MAX: u64 = 256;
+/// Bytes that a segment's head and summary count as, by the rate.
+const ENDS_BYTES: u64 = 64 << 10;
 /// Damaged ranges that a result names at the most.
 const NAMED_MAX: usize = 1000;
 /// Time in which the cache records what was just found lost.
@@ -57,14 +59,33 @@ type Damaged = BTreeMap<(VolumeIndex, u64), Damage>;
 struct Pass<'a> {
     running: &'a Running,
     era: Arc<Era>,
-    from: Option<Cursor>,
+    at: At,
     done_bytes: u64,
     skipped_blocks: u64,
     counts: ScrubCounts,
+    /// Blocks of a mirrored cache that were written again before it began.
+    mended_before: u64,
+    damaged_segments: u64,
     damaged: Damaged,
     /// When the next read may begin, by the rate.
     next_at: Instant,
     rate_bytes: u64,
+}
+
+/// How far a pass is.
+#[derive(Clone, Copy)]
+enum At {
+    /// The blocks from here on are compared next.
+    Blocks(Cursor),
+    /// The head and the summary of this segment.
+    Segment(u32),
+    /// All was compared.
+    End,
+}
+
+/// Blocks of a mirrored cache that were written again so far.
+fn mended_blocks(status: &Status) -> u64 {
+    status.cache.pair.iter().flat_map(|pair| pair.halves).map(|half| half.mended_blocks).sum()
 }
 
 /// The counts of all volumes, and whether the cache works.
@@ -109,7 +130,7 @@ impl Running {
     ) -> Result<Scrubbed> {
         // A scrub by itself waits meanwhile.
         let _finds = self.finds();
-        let mut pass = Pass::new(self, rate_bytes);
+        let mut pass = Pass::new(self, rate_bytes)?;
         while pass.step()? {
             if on_progress(pass.progress()?).is_break() {
                 let left = Size(pass.progress()?.left_bytes);
@@ -160,7 +181,7 @@ impl Running {
 
     /// A scrub by itself, slow; `None` if it is not wanted any more.
     fn scrub_by_itself(&self, is_interrupted: impl Fn() -> bool) -> Result<Option<Scrubbed>> {
-        let mut pass = Pass::new(self, OWN_RATE_MIN);
+        let mut pass = Pass::new(self, OWN_RATE_MIN)?;
         loop {
             let Some(days) = self.scrub_days() else { return Ok(None) };
             // Another one, that somebody asked for, may have come to its end meanwhile.
@@ -186,26 +207,59 @@ fn own_rate(all_bytes: u64, days: u16) -> u64 {
 }
 
 impl<'a> Pass<'a> {
-    fn new(running: &'a Running, rate_bytes: u64) -> Pass<'a> {
-        Pass {
+    fn new(running: &'a Running, rate_bytes: u64) -> Result<Pass<'a>> {
+        Ok(Pass {
             running,
             era: running.era(),
-            from: Some(Cursor::default()),
+            at: At::Blocks(Cursor::default()),
             done_bytes: 0,
             skipped_blocks: 0,
             counts: ScrubCounts::default(),
+            mended_before: mended_blocks(&running.picture()?),
+            damaged_segments: 0,
             damaged: Damaged::new(),
             next_at: Instant::now(),
             rate_bytes,
-        }
+        })
     }
 
     /// Compares some more; false at the end.
     fn step(&mut self) -> Result<bool> {
-        let Some(from) = self.from else { return Ok(false) };
         if !Arc::ptr_eq(&self.era, &self.running.era()) {
             bail!("another cache took the place of the one that was scrubbed; run it again");
         }
+        match self.at {
+            At::Blocks(from) => self.step_of_blocks(from),
+            At::Segment(segment) => self.step_of_segments(segment),
+            At::End => Ok(false),
+        }
+    }
+
+    /// Compares the head and the summary of a segment: what they lead to is there, and they may be damaged.
+    fn step_of_segments(&mut self, segment: u32) -> Result<bool> {
+        let segments = self.running.handle.with_core(|engine| engine.superblock().geometry().segments)?;
+        if segment >= segments {
+            self.at = At::End;
+            return Ok(false);
+        }
+        let volume = self.running.any_volume()?;
+        match self.running.handle.request(volume, ControlOp::ScrubSegment(segment)) {
+            Ok(()) => (),
+            Err(ControlError::Engine(Errno::IO)) => {
+                let (_, works) = self.running.handle.with_core(|engine| total(engine))?;
+                if !works {
+                    bail!("the cache device failed while it was scrubbed; see forebay status");
+                }
+                self.damaged_segments += 1;
+            }
+            Err(error) => return Err(anyhow!(error)),
+        }
+        self.rest(ENDS_BYTES);
+        self.at = At::Segment(segment + 1);
+        Ok(true)
+    }
+
+    fn step_of_blocks(&mut self, from: Cursor) -> Result<bool> {
         let ((before, _), runs, next) = self.running.handle.with_core(move |engine| {
             let sizes = engine
                 .superblock()
@@ -243,8 +297,8 @@ impl<'a> Pass<'a> {
             self.damaged.insert((found.volume, found.block), damage);
         }
         self.done_bytes += sectors * SECTOR_BYTES;
-        self.from = next;
-        Ok(next.is_some())
+        self.at = next.map_or(At::Segment(0), At::Blocks);
+        Ok(true)
     }
 
     fn compare(&mut self, volume: VolumeIndex, range: SectorRange) -> Result<()> {
@@ -327,6 +381,8 @@ impl<'a> Pass<'a> {
             dropped_blocks: self.counts.dropped_blocks,
             lost_blocks,
             unreadable_blocks: self.counts.unreadable_blocks,
+            mended_blocks: mended_blocks(&status).saturating_sub(self.mended_before),
+            damaged_segments: self.damaged_segments,
             damaged: named.collect(),
         };
         let note = ScrubNote {
@@ -374,8 +430,7 @@ pub fn scrub_when_due(running: &Arc<Running>, interrupts: &Interrupts) {
 }
 
 fn tell(scrubbed: &Scrubbed) {
-    let what =
-        if scrubbed.has_loss() || scrubbed.dropped_blocks > 0 { Event::ScrubFound } else { Event::Scrubbed };
+    let what = if scrubbed.has_damage() { Event::ScrubFound } else { Event::Scrubbed };
     event(what, format_args!("the cache was scrubbed: {scrubbed}"));
 }
 

@@ -41,5 +41,11 @@ pub(super) fn run(arguments: &Scrub) -> Result<()> {
              forebay set {cache} VOLUME lost=give-up"
         );
     }
+    if scrubbed.damaged_segments > 0 {
+        bail!(
+            "the log of {cache} is damaged where only a start reads it, and the next one may refuse the cache: bring \
+             home what is dirty now (forebay flush {cache}), and replace the device"
+        );
+    }
     Ok(())
 }

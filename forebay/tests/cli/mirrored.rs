@@ -116,6 +116,39 @@ fn every_verb_takes_either_name() {
     assert!(fs::read(origin).unwrap() == scene.changed());
 }
 
+/// Flips a bit of each head of a segment on a device, but for the newest one. Answers how many that were.
+fn flip_heads(device: &str) -> u64 {
+    let bytes = fs::read(device).unwrap();
+    let generation = |head: &[u8]| u64::from_le_bytes(head[32..40].try_into().unwrap());
+    let heads = bytes.chunks(4096).zip(0u64..).filter(|(block, _)| block.starts_with(b"FBAYHEAD"));
+    let mut heads: Vec<(u64, u64)> = heads.map(|(block, at)| (generation(block), at * 4096 + 300)).collect();
+    heads.sort_unstable();
+    heads.pop();
+    for &(_, at) in &heads {
+        crate::scene::overwrite(device, at, &[bytes[at as usize] ^ 0x10]);
+    }
+    heads.len() as u64
+}
+
+#[test]
+fn a_scrub_writes_again_what_leads_to_the_data() {
+    let (scene, mirror) = scene(&[]);
+    let Scene { place, cache, change, .. } = &scene;
+    scene.hold_back();
+    let daemon = scene.serve();
+    daemon.write("disk", change);
+    let heads = flip_heads(&mirror);
+    assert!(heads > 4, "{heads}");
+    let said: Value = serde_json::from_str(&place.done(&["scrub", cache, "--json"])).unwrap();
+    let mended = said["mended_blocks"].as_u64().expect("a number");
+    assert!(mended >= heads && said["damaged_segments"] == 0, "{heads} heads: {said}");
+    daemon.kill();
+    fs::rename(cache, place.path("lost.img")).unwrap();
+    let daemon = place.serve(&mirror, &[]);
+    assert!(daemon.read("disk") == scene.changed(), "everything is there");
+    daemon.stop();
+}
+
 #[test]
 fn damage_on_one_half_is_named_and_read_from_the_other() {
     let (scene, mirror) = scene(&[]);
@@ -212,6 +245,13 @@ fn a_cache_goes_on_without_one_of_its_devices() {
     assert!(daemon.errors().is_empty(), "{}", daemon.errors());
     assert!(daemon.read("disk") == scene.changed());
     daemon.stop();
+
+    // Where the first volume was, there may be none.
+    place.done(&["add", &last, "--origin", &place.file("more.img", MIB), "--name", "more"]);
+    place.done(&["detach", &last, "disk"]);
+    fs::remove_file(&used).unwrap();
+    place.done(&["replace", &last, "--mirror", &place.file("used.img", 64 * MIB)]);
+    assert!(are_same(&used, &last));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! daemon scrubs by itself if it is told to. Method: 4 MiB are written, bits of the cache file are flipped where they lie.
 
 use crate::rot::flip;
-use crate::scene::Scene;
+use crate::scene::{Scene, overwrite};
 use serde_json::Value;
 use std::fs;
 use std::thread;
@@ -80,6 +80,22 @@ fn what_is_dirty_and_rotten_is_lost_and_named() {
     assert!(why.contains("rotted in the cache, all else is home"), "{why}");
     scene.place.done(&["set", &scene.cache, "lost=give-up"]);
     assert!(scrub(&scene).1, "nothing is lost any more");
+    daemon.stop();
+}
+
+#[test]
+fn a_damaged_summary_is_told_while_the_cache_runs() {
+    let scene = scene("forebay");
+    let daemon = scene.serve();
+    daemon.write("disk", &scene.change);
+    let cache = fs::read(&scene.cache).expect("it is there");
+    let summary = cache.chunks(4096).position(|block| block.starts_with(b"FBAYSUMM")).expect("a summary");
+    overwrite(&scene.cache, summary as u64 * 4096 + 300, &[cache[summary * 4096 + 300] ^ 0x10]);
+    let (said, is_good) = scrub(&scene);
+    assert!(!is_good && count(&said, "damaged_segments") == 1, "{said}");
+    let output = scene.place.forebay(&["scrub", &scene.cache]);
+    let (told, why) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(told.contains("DAMAGED head or summary: 1") && why.contains("forebay flush"), "{told} {why}");
     daemon.stop();
 }
 

@@ -265,6 +265,6 @@ knobs! {
     half_turns = 0,
     /// Per cent of starts before which a half is lost for good, or is not there.
     half_losses = 0,
-    /// Steps in a thousand at which a block of the second half rots; the first one never fails then.
+    /// Steps in a thousand at which a sector of one half rots; the other one never fails then.
     half_rot = 0,
 }

@@ -321,6 +321,10 @@ impl<'a> Load<'a> {
                 let count = self.random.between(1, 32).min(whole - first);
                 world.scrub(volume, blocks(first, count));
             }
+            if world.is_mirrored() {
+                let segment = self.halves.below(u64::from(world.setup().segments)) as u32;
+                world.scrub_segment(segment);
+            }
         }
         world.is_sound()
     }
@@ -362,10 +366,13 @@ impl<'a> Load<'a> {
             }
         }
         if self.halves.below(1000) < rot {
-            let bit = self.halves.next_u64();
-            let half = self.weak_half();
-            world.rot_half(half, bit);
+            self.rot_half(world);
         }
+    }
+
+    fn rot_half(&mut self, world: &mut World) {
+        let (half, is_data, draw) = (self.weak_half(), !self.halves.one_in(4), self.halves.next_u64());
+        world.rot_half(half, is_data, draw);
     }
 
     /// The half that may fail: any, one at a time; always the same one where that rots.
@@ -375,8 +382,12 @@ impl<'a> Load<'a> {
         if is_second { Half::Second } else { Half::First }
     }
 
-    /// A half may be lost for good while the cache is switched off.
+    /// A half may be lost for good while the cache is switched off, or rot.
     fn lose_half(&mut self, world: &mut World) {
+        let strikes = if self.get(Knob::half_rot) > 0 { self.halves.below(4) } else { 0 };
+        for _ in 0..strikes {
+            self.rot_half(world);
+        }
         let losses = self.get(Knob::half_losses);
         if !world.is_mirrored() || self.halves.below(100) >= losses {
             return;

@@ -33,6 +33,11 @@ impl World {
         self.submit(volume, RequestOp::Scrub(range))
     }
 
+    /// Compares the head and the summary of a segment with their checksums.
+    pub fn scrub_segment(&mut self, segment: u32) -> Ticket {
+        self.submit(0, RequestOp::ScrubSegment(segment))
+    }
+
     /// Takes the bad blocks that scrubs found.
     ///
     /// # Panics
@@ -368,6 +373,8 @@ impl World {
                     || (errno == Errno::SHUTDOWN && self.is_stopping())
             }
             RequestOp::CancelDrain => true,
+            // Either end may be damaged for good; scripts tell where it is not.
+            RequestOp::ScrubSegment(_) => true,
             // The device that is brought up to date may fail, and a stop does not wait for it.
             RequestOp::Rejoin => true,
             // Refused while the block at the old end is dirty.

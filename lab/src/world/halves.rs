@@ -10,6 +10,7 @@ use crate::disk::faults::{Fault, Kind};
 use engine::effect::{Errno, RequestOp, Target};
 use engine::pair::{Half, JoinError, Pair, Standing};
 use engine::recovery::load_superblock;
+use engine::units::SECTORS_PER_BLOCK;
 
 /// A way in which a half fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,19 +128,32 @@ impl World {
         }
     }
 
-    /// A sector of a block of client data rots on a half, if that is durable there and the other half counts, too.
-    pub fn rot_half(&mut self, half: Half, draw: u64) {
+    /// A sector of a half rots, one of clients' data or one of anything else, if that is durable there and the other half counts,
+    /// too.
+    pub fn rot_half(&mut self, half: Half, is_data: bool, draw: u64) {
         if self.standings() != [Standing::In; 2] {
             return;
         }
         let disk = self.half(half);
         let sectors = disk.sectors();
-        let from = engine::format::SEGMENTS_OFFSET / 512;
-        let start = from + draw % (sectors - from);
-        let is_data = |sector: &u64| matches!(disk.durable(*sector), Sector::Tag(tag) if *tag != Tag::ZERO);
-        if let Some(sector) = (start..sectors).chain(from..start).find(is_data) {
+        let start = draw % sectors;
+        let is_wanted = |sector: &u64| match disk.durable(*sector) {
+            Sector::Tag(tag) => is_data && *tag != Tag::ZERO,
+            Sector::Bytes(_) => !is_data,
+        };
+        if let Some(sector) = (start..sectors).chain(0..start).find(is_wanted) {
             let _was_durable = disk.rot(sector, (draw >> 32) as usize);
         }
+    }
+
+    /// A bit of the head of a segment, or else of the footer of its summary, rots on a half. False if there is none, or it is not
+    /// durable.
+    pub fn rot_end(&mut self, half: Half, segment: u32, is_head: bool) -> bool {
+        let segment_sectors = u64::from(self.setup.segment_blocks) * SECTORS_PER_BLOCK;
+        let block = if is_head { 0 } else { segment_sectors - SECTORS_PER_BLOCK };
+        let sector = engine::format::SEGMENTS_OFFSET / 512 + u64::from(segment) * segment_sectors + block;
+        let disk = self.half(half);
+        matches!(disk.durable(sector), Sector::Bytes(_)) && disk.rot(sector, 300)
     }
 
     /// Asks for the half that is out to be brought up to date. Its device works again.

@@ -65,6 +65,7 @@ pub(super) fn name_of(op: RequestOp) -> &'static str {
         RequestOp::SetOrder(_) => "set-order",
         RequestOp::SetRoom(_) => "set-room",
         RequestOp::SetWearBudget(_) => "set-wear-budget",
+        RequestOp::ScrubSegment(_) => "scrub-segment",
         RequestOp::Rejoin => "rejoin",
         RequestOp::Detach => "detach",
         RequestOp::Add => "add",

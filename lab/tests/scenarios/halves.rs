@@ -16,6 +16,8 @@ crate::scenarios! {
     rule_20_rot_on_one_half: RottenHalfBelieved, mirrored_and_damaged;
     rule_20_what_is_dirty_is_on_both: DirtyKeptOnce, mirrored;
     rule_20_what_one_half_has_ends_no_log: CutAtOnce, mirrored;
+    rule_20_each_half_rots_somewhere_else: HalfReadAlone, mirrored_and_damaged;
+    rule_20_a_scrub_looks_at_heads: ScrubForgetsHeads, mirrored_and_damaged;
 }
 
 /// Two volumes in writeback mode on a mirrored cache.
@@ -84,14 +86,14 @@ fn rule_20_rot_on_one_half(world: &mut World) -> Run {
     write(world, 0, 10, 16)?;
     flush(world, 0)?;
     for draw in 0..32 {
-        world.rot_half(Half::First, draw * 7);
+        world.rot_half(Half::First, true, draw * 7);
     }
     // A scrub looks at both halves, and writes again what is wrong on one.
     let scrubbed = world.scrub(0, blocks(10, 16));
     world.succeed(scrubbed)?;
     world.pass(5 * MS)?;
     for draw in 0..32 {
-        world.rot_half(Half::Second, draw * 7);
+        world.rot_half(Half::Second, true, draw * 7);
     }
     read(world, 0, 10, 16)?;
     world.verify()
@@ -118,4 +120,36 @@ fn rule_20_what_one_half_has_ends_no_log(world: &mut World) -> Run {
     world.open()?;
     read(world, 0, 10, 1)?;
     world.verify()
+}
+
+/// Writes some segments full.
+fn write_segments(world: &mut World) -> Run {
+    begin(world)?;
+    for first in (0..256).step_by(16) {
+        write_fua(world, 0, first, 16)?;
+    }
+    Ok(())
+}
+
+fn rule_20_each_half_rots_somewhere_else(world: &mut World) -> Run {
+    write_segments(world)?;
+    world.kill(|_| true);
+    let is_struck = world.rot_end(Half::First, 2, true) && world.rot_end(Half::Second, 4, true);
+    assert!(is_struck, "both segments have heads");
+    world.open()?;
+    world.verify()?;
+    // The start has mended both.
+    world.kill(|_| true);
+    go_on_without_the_first(world)
+}
+
+fn rule_20_a_scrub_looks_at_heads(world: &mut World) -> Run {
+    write_segments(world)?;
+    assert!(world.rot_end(Half::Second, 2, true), "the segment has a head");
+    for segment in 0..8 {
+        let scrubbed = world.scrub_segment(segment);
+        world.succeed(scrubbed)?;
+    }
+    world.kill(|_| true);
+    go_on_without_the_first(world)
 }

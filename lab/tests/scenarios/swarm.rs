@@ -115,6 +115,8 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::ScrubForgetsChange, SCRUBS),
     (Mutation::ScrubLosesWhatIsHome, SCRUBS),
     (Mutation::ScrubBelievesOnce, SCRUBS),
+    (Mutation::ScrubForgetsHeads, "the swarm loses no half behind a scrub of the other one"),
+    (Mutation::HalfReadAlone, "in the swarm one half of the two rots"),
     (
         Mutation::AnsweredBeforeOutRecorded,
         "a crash within the write of a page, and then the half that was well a moment before is lost",

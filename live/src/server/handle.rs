@@ -32,6 +32,8 @@ pub enum ControlOp {
     },
     /// [`RequestOp::Scrub`]
     Scrub(SectorRange),
+    /// [`RequestOp::ScrubSegment`]
+    ScrubSegment(u32),
     /// [`RequestOp::Flush`]
     Flush,
     /// [`RequestOp::Drain`]
@@ -64,6 +66,7 @@ impl ControlOp {
             ControlOp::SetMode(mode) => RequestOp::SetMode(mode),
             ControlOp::SetSize { sectors } => RequestOp::SetSize(sectors),
             ControlOp::Scrub(range) => RequestOp::Scrub(range),
+            ControlOp::ScrubSegment(segment) => RequestOp::ScrubSegment(segment),
             ControlOp::Flush => RequestOp::Flush,
             ControlOp::Drain => RequestOp::Drain,
             ControlOp::CancelDrain => RequestOp::CancelDrain,

@@ -181,6 +181,21 @@ impl<S: Store> Machine<S> {
         self.outbox.send(half.target(), op, Flight::WriteAgain { half, place: spot.place, buffer });
     }
 
+    /// Sends an operation to one half, or to the only device. A write mends what is damaged there.
+    pub(crate) fn send_to_half(&mut self, half: Half, op: IoOp, flight: Flight<S::Flight>) {
+        if let (Some(halves), IoOp::Write { from, .. }) = (&mut self.halves, &op) {
+            halves.tallies[half.at()].mended_blocks += from.len_bytes() / BLOCK_BYTES;
+        }
+        self.outbox.send(half.target(), op, flight);
+    }
+
+    /// A half failed to take what was wrong on it: it does not count any more, if the other one does.
+    pub(crate) fn lose_one_of_two<M: Memory>(&mut self, half: Half, errno: Errno, memory: &mut M) {
+        if self.halves.as_ref().is_some_and(|halves| halves.are_both_in()) {
+            self.lose_half(half, errno, memory);
+        }
+    }
+
     /// A block was written again.
     pub(crate) fn written_again<M: Memory>(
         &mut self,
@@ -193,11 +208,8 @@ impl<S: Store> Machine<S> {
         memory.release(buffer);
         let Some(halves) = &mut self.halves else { return };
         halves.mending.places.retain(|other| *other != place);
-        let is_lost = halves.are_both_in();
-        if let Err(errno) = result
-            && is_lost
-        {
-            self.lose_half(half, errno, memory);
+        if let Err(errno) = result {
+            self.lose_one_of_two(half, errno, memory);
         }
     }
 }

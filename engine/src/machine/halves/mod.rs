@@ -142,6 +142,11 @@ impl<T> Halves<T> {
         self.pair.standings == [Standing::In; 2]
     }
 
+    /// The halves that count.
+    pub fn counting_halves(&self) -> [bool; 2] {
+        self.pair.standings.map(|standing| standing == Standing::In)
+    }
+
     /// The half that counts, the first one if both do.
     fn counting(&self) -> Half {
         if self.standing(Half::First) == Standing::In { Half::First } else { Half::Second }

@@ -29,6 +29,7 @@ pub(crate) mod recovery;
 mod room;
 pub(crate) mod salvage;
 pub mod scan;
+mod scrub;
 mod sealing;
 pub(crate) mod segments;
 mod store;
@@ -56,6 +57,7 @@ use mirror::Mirrored;
 use note::Note;
 use once::OnceLayout;
 use policies::Policies;
+use slab::Slab;
 
 /// Everything is appended to a ring of segments; an index in memory knows where.
 pub(crate) struct LogStore {
@@ -70,6 +72,8 @@ pub(crate) struct LogStore {
     pub once_counts_from: Option<[u64; 2]>,
     /// Halves that clients' reads do without.
     pub passed_halves: [bool; 2],
+    /// Segments whose heads and summaries are compared with their checksums.
+    pub scrubs: Slab<scrub::SegmentScrub>,
     /// Admission and cutoff.
     pub policies: Policies,
     /// The controller of destage, which may leave all to the sweep.
@@ -92,6 +96,8 @@ pub(crate) enum LogFlight {
     Frames { write: u64 },
     /// Priorities on their way to a bucket that holds nothing else.
     Priorities { bucket: u32, buffer: BufferId },
+    /// A step of the scrub of a segment's head or summary on a device.
+    Scrub { scrub: usize, step: scrub::Step },
 }
 
 /// Content of a part of a client's change.

@@ -35,6 +35,7 @@ use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTORS_PER_BLOCK, VOLUMES_MAX,
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use slab::Slab;
 
 /// A log as recovery found it.
 pub(crate) struct OpenedLog {
@@ -585,6 +586,7 @@ impl Replay {
             appender,
             once_counts_from,
             passed_halves: [false; 2],
+            scrubs: Slab::new(),
             policies,
             controller,
         };

@@ -31,8 +31,9 @@ use alloc::vec::Vec;
 impl Operations for LogStore {
     type Flight = LogFlight;
 
-    fn is_of_cache(_flight: &LogFlight) -> bool {
-        true
+    fn is_of_cache(flight: &LogFlight) -> bool {
+        // Of a half the other one may do the work.
+        !matches!(flight, LogFlight::Scrub { .. })
     }
 
     fn spots(flight: &LogFlight) -> Vec<Spot> {
@@ -61,6 +62,7 @@ impl Operations for LogStore {
             LogFlight::Frames { write } => m.frames_written(write, result, memory),
             LogFlight::Priorities { bucket, buffer } => m.priorities_written(bucket, buffer, result, memory),
             LogFlight::SummaryRead { segment, buffer } => m.summary_read(segment, buffer, result, memory),
+            LogFlight::Scrub { scrub, step } => m.segment_scrub_done(scrub, step, result, memory),
             LogFlight::RelocateRead { buffer, blocks, segment } => {
                 m.relocate_read_done(buffer, &blocks, segment, result, memory);
             }
@@ -295,6 +297,10 @@ impl Reading for LogStore {
 
     fn mark_lost(m: &mut Machine<LogStore>, key: BlockKey) {
         m.append_lost(key);
+    }
+
+    fn scrub_segment<M: Memory>(m: &mut Machine<LogStore>, key: RequestKey, segment: u32, memory: &mut M) {
+        m.start_segment_scrub(key, segment, memory);
     }
 }
 

@@ -218,6 +218,10 @@ impl Reading for SlotStore {
             m.push(Effect::Notice(Notice::Lost { volume: key.volume(), block: key.block() }));
         }
     }
+
+    fn scrub_segment<M: Memory>(m: &mut Machine<SlotStore>, key: RequestKey, _segment: u32, memory: &mut M) {
+        m.reply(key, memory);
+    }
 }
 
 impl Changing for SlotStore {
