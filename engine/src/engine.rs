@@ -10,7 +10,7 @@ use crate::machine::volume::Volume;
 pub use crate::machine::warm::{CachedRun, Cursor};
 use crate::machine::{Machine, Start};
 use crate::memory::Memory;
-use crate::pair::{Half, PairStart};
+use crate::pair::{Half, PairWords};
 use crate::recovery::{Opened, OpenedStore};
 use crate::status::Status;
 use crate::store::log::LogStore;
@@ -67,7 +67,7 @@ impl Engine {
     }
 
     /// Lets the cache run on the two devices of a pair: before its first request.
-    pub fn set_pair(&mut self, pair: PairStart) {
+    pub fn set_pair(&mut self, pair: PairWords) {
         match &mut self.0 {
             Inner::Log(machine) => machine.set_pair(pair),
             Inner::Slots(machine) => machine.set_pair(pair),

@@ -131,8 +131,8 @@ impl NewSession {
             entries: opened.report.entries,
         };
         let mut engine = Engine::new(opened, config);
-        if let Some(start) = image.start() {
-            engine.set_pair(start);
+        if let Some(words) = image.words() {
+            engine.set_pair(words);
         }
         Ok(Begun { engine, recovery })
     }

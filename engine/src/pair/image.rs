@@ -1,6 +1,6 @@
 //! Two devices as one, for what is done step by step: `create`, recovery, and the verbs on a cache that does not run.
 
-use super::{Half, Marks, PairStart, Standing};
+use super::{Half, Marks, PairWords, Standing};
 use crate::effect::Errno;
 use crate::format::{
     ORIGIN_BYTES_MAX, PAIR_PAGE_BYTES, PAIR_PAGE_OFFSETS, PairPage, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS,
@@ -56,7 +56,7 @@ pub fn page_of<I: Image>(image: &mut I) -> Option<PairPage> {
 pub struct Pair<I> {
     halves: [Option<I>; 2],
     /// The words of the pages; `None` for a cache that is not mirrored.
-    said: Option<Said>,
+    said: Option<PairWords>,
     preferred: Half,
     /// Ranges, by offset and length, in which the half that is preferred is damaged: they are read from the other one.
     turned: [Vec<(u64, u64)>; 2],
@@ -68,18 +68,6 @@ pub struct Pair<I> {
 
 /// Says what is known of a block, by its offset.
 type Knows<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Known;
-
-#[derive(Debug)]
-struct Said {
-    set_id: SetId,
-    standings: [Standing; 2],
-    out_since: [u64; 2],
-    /// See [`PairPage::once_counts_from`].
-    once_counts_from: [u64; 2],
-    update: u64,
-    names: [String; 2],
-    marks: Marks,
-}
 
 impl<I: Image> Pair<I> {
     /// Makes one of the devices of a cache, given in any order. It writes nothing.
@@ -137,7 +125,7 @@ impl<I: Image> Pair<I> {
         }
         let mut out_since = [0; 2];
         out_since[1 - usize::from(page.half)] = page.out_since_update;
-        let said = Said {
+        let said = PairWords {
             set_id: page.set_id,
             standings,
             out_since,
@@ -184,7 +172,7 @@ impl<I: Image> Pair<I> {
             return Err(Errno::INVAL);
         }
         let marks = Marks::new(size_bytes);
-        let said = Said {
+        let said = PairWords {
             set_id,
             standings: [Standing::In; 2],
             out_since: [0; 2],
@@ -225,19 +213,10 @@ impl<I: Image> Pair<I> {
         self.said.as_ref().map_or([Standing::In, Standing::Out], |said| said.standings)
     }
 
-    /// The findings for an engine that runs on both halves; `None` for a cache that is not mirrored.
+    /// The words of both halves, for an engine that runs on them; `None` for a cache that is not mirrored.
     #[must_use]
-    pub fn start(&self) -> Option<PairStart> {
-        self.said.as_ref().map(|said| PairStart {
-            set_id: said.set_id,
-            standings: said.standings,
-            out_since: said.out_since,
-            once_counts_from: said.once_counts_from,
-            update: said.update,
-            size_bytes: said.marks.size_bytes(),
-            names: said.names.clone(),
-            marks: said.marks.clone(),
-        })
+    pub fn words(&self) -> Option<PairWords> {
+        self.said.clone()
     }
 
     /// The devices that count, the first half first.
@@ -377,8 +356,8 @@ impl<I: Image> Pair<I> {
     fn write_late_page(&mut self) -> Result<(), Errno> {
         let Some(said) = &self.said else { return Ok(()) };
         let offset_bytes = PAIR_PAGE_OFFSETS[index_wide(said.update % 2)];
-        let pages =
-            Half::BOTH.map(|half| (self.page_updates[half.at()] < said.update).then(|| said.page(half)));
+        let pages = Half::BOTH
+            .map(|half| (self.page_updates[half.at()] < said.update).then(|| said.page(half, &said.marks)));
         let mut bytes = alloc::vec![0; PAIR_PAGE_BYTES];
         self.change(|half, device| {
             let Some(page) = &pages[half.at()] else { return Ok(()) };
@@ -395,7 +374,7 @@ impl<I: Image> Pair<I> {
             let Some(said) = &mut self.said else { return Ok(()) };
             said.update += 1;
             let offset_bytes = PAIR_PAGE_OFFSETS[index_wide(said.update % 2)];
-            let pages = Half::BOTH.map(|half| said.page(half));
+            let pages = Half::BOTH.map(|half| said.page(half, &said.marks));
             let mut bytes = alloc::vec![0; PAIR_PAGE_BYTES];
             let has_lost = self.change(|half, device| {
                 pages[half.at()].encode(&mut bytes);
@@ -409,28 +388,12 @@ impl<I: Image> Pair<I> {
     }
 }
 
-impl Said {
+impl PairWords {
     /// A half does not count any more; the next pages say so.
     fn declare_out(&mut self, half: Half) {
         self.standings[half.at()] = Standing::Out;
         if self.out_since[half.at()] == 0 {
             self.out_since[half.at()] = self.update + 1;
-        }
-    }
-
-    fn page(&self, half: Half) -> PairPage {
-        PairPage {
-            set_id: self.set_id,
-            half: u8::from(half == Half::Second),
-            out_since_update: self.out_since[half.other().at()],
-            is_other_out: self.standings[half.other().at()] != Standing::In,
-            is_behind: self.standings[half.at()] == Standing::Behind,
-            update: self.update,
-            size_bytes: self.marks.size_bytes(),
-            region_bytes: self.marks.region_bytes(),
-            names: self.names.clone(),
-            once_counts_from: self.once_counts_from,
-            marks: alloc::boxed::Box::new(*self.marks.bits()),
         }
     }
 }

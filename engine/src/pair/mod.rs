@@ -19,7 +19,8 @@ pub use image::{JoinError, Pair, page_of};
 pub(crate) use marks::Marks;
 
 use crate::effect::Target;
-use crate::format::SetId;
+use crate::format::{PairPage, SetId};
+use alloc::boxed::Box;
 use alloc::string::String;
 
 /// One of the two devices of a mirrored cache.
@@ -83,18 +84,44 @@ impl Standing {
     }
 }
 
-/// The findings of a start about the two halves, for the engine that runs on them.
+/// The words that the two halves have for each other: a start finds them, and an engine on both goes on with them.
 #[derive(Clone, Debug)]
-pub struct PairStart {
+pub struct PairWords {
     pub(crate) set_id: SetId,
     pub(crate) standings: [Standing; 2],
     /// The update of the pages that said first that a half does not count.
     pub(crate) out_since: [u64; 2],
+    /// See [`PairPage::once_counts_from`].
     pub(crate) once_counts_from: [u64; 2],
+    /// The number of the last pages.
     pub(crate) update: u64,
-    pub(crate) size_bytes: u64,
     pub(crate) names: [String; 2],
+    /// Regions in which the halves may differ after a crash.
     pub(crate) marks: Marks,
+}
+
+impl PairWords {
+    /// Bytes of each half that the cache has.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.marks.size_bytes()
+    }
+
+    /// The next page of a half, with these marks.
+    pub(crate) fn page(&self, half: Half, marks: &Marks) -> PairPage {
+        PairPage {
+            set_id: self.set_id,
+            half: u8::from(half == Half::Second),
+            out_since_update: self.out_since[half.other().at()],
+            is_other_out: self.standings[half.other().at()] != Standing::In,
+            is_behind: self.standings[half.at()] == Standing::Behind,
+            update: self.update,
+            size_bytes: self.size_bytes(),
+            region_bytes: marks.region_bytes(),
+            names: self.names.clone(),
+            once_counts_from: self.once_counts_from,
+            marks: Box::new(*marks.bits()),
+        }
+    }
 }
 
 /// A half, as it is reported.

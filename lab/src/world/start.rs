@@ -13,7 +13,7 @@ use engine::effect::Errno;
 use engine::engine::Engine;
 use engine::image::Image;
 use engine::mutation::Mutations;
-use engine::pair::{JoinError, PairStart};
+use engine::pair::{JoinError, PairWords};
 use engine::recovery::{
     self, Difference, Growth, OpenError, Opened, OriginSeen, StartError, load_superblock,
 };
@@ -170,7 +170,7 @@ impl World {
             }
             Ok(())
         });
-        let pair = image.start();
+        let pair = image.words();
         drop(image);
         self.counts.faults += faulty.faults.get();
         let opened = match opened {
@@ -220,7 +220,7 @@ impl World {
     }
 
     /// Begins a life with an opened cache.
-    fn opened(&mut self, opened: Opened, pair: Option<PairStart>) -> Result<(), Violation> {
+    fn opened(&mut self, opened: Opened, pair: Option<PairWords>) -> Result<(), Violation> {
         self.is_edit_alone = false;
         self.hurt = None;
         self.counts.recoveries += 1;

@@ -115,7 +115,7 @@ impl<S: Store> Machine<S> {
             self.end_copying(Err(errno), memory);
             return;
         }
-        let size_bytes = halves.pair.size_bytes;
+        let size_bytes = halves.pair.size_bytes();
         while PAIR_PAGE_OFFSETS.contains(&copying.at) {
             copying.at += wide(PAIR_PAGE_BYTES);
         }

@@ -15,7 +15,7 @@ use crate::machine::halves::mending::Mending;
 use crate::machine::halves::pages::PageWriter;
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
-use crate::pair::{Half, HalfStatus, Marks, PairStart, PairStatus, Standing};
+use crate::pair::{Half, HalfStatus, Marks, PairStatus, PairWords, Standing};
 use crate::store::Store;
 use crate::units::{Nanos, Place};
 use alloc::boxed::Box;
@@ -90,7 +90,7 @@ struct Tally {
 
 /// The halves of a mirrored cache, and what is under way on them.
 pub(crate) struct Halves<T> {
-    pair: PairStart,
+    pair: PairWords,
     joints: Slab<Joint<T>>,
     /// Changes that wait until their regions are marked, or until what they overlap is copied.
     waiting: Vec<usize>,
@@ -116,7 +116,7 @@ pub(crate) struct Landed<T> {
 }
 
 impl<T> Halves<T> {
-    pub fn new(pair: PairStart) -> Halves<T> {
+    pub fn new(pair: PairWords) -> Halves<T> {
         let touched = pair.marks.none();
         Halves {
             pair,
@@ -184,7 +184,7 @@ impl<T> Halves<T> {
                 read_errors: tally.read_errors,
                 mended_blocks: tally.mended_blocks,
                 copied_bytes: copying.map_or(0, Copying::copied_bytes),
-                to_copy_bytes: copying.map_or(0, |_| self.pair.size_bytes),
+                to_copy_bytes: copying.map_or(0, |_| self.pair.size_bytes()),
             }
         });
         PairStatus { halves }
@@ -236,7 +236,7 @@ impl<T> Halves<T> {
 
 impl<S: Store> Machine<S> {
     /// Lets the machine run on the two devices of a mirrored cache.
-    pub(crate) fn set_pair(&mut self, pair: PairStart) {
+    pub(crate) fn set_pair(&mut self, pair: PairWords) {
         for half in Half::BOTH {
             if pair.standings[half.at()] != Standing::In {
                 self.store.once_counts_from(half, u64::MAX);

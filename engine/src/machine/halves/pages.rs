@@ -2,7 +2,7 @@
 
 use super::{Halves, Joint};
 use crate::effect::{Errno, IoOp, Pieces};
-use crate::format::{PAIR_PAGE_BYTES, PAIR_PAGE_OFFSETS, PairPage, SEGMENTS_OFFSET};
+use crate::format::{PAIR_PAGE_BYTES, PAIR_PAGE_OFFSETS, SEGMENTS_OFFSET};
 use crate::machine::Machine;
 use crate::machine::flight::Flight;
 use crate::memory::{BufferId, Memory, Purpose, Slice};
@@ -10,7 +10,6 @@ use crate::mutation::Mutation;
 use crate::number::{index_wide, to_u32};
 use crate::pair::{Half, Marks, Standing};
 use crate::store::Store;
-use alloc::boxed::Box;
 
 /// So much behind what is written is marked with it, in regions at the least and in bytes at the most: a log goes there next.
 const REGIONS_AHEAD_MIN: u64 = 8;
@@ -70,8 +69,10 @@ impl<T> Halves<T> {
         let mut marks = self.touched.clone();
         for (_, joint) in &self.joints {
             let Some((from, len)) = Joint::range(joint) else { continue };
-            marks
-                .mark(from, (len + self.ahead_bytes()).min(self.pair.size_bytes.saturating_sub(from)).max(1));
+            marks.mark(
+                from,
+                (len + self.ahead_bytes()).min(self.pair.size_bytes().saturating_sub(from)).max(1),
+            );
         }
         marks
     }
@@ -80,32 +81,16 @@ impl<T> Halves<T> {
     /// has long to compare.
     fn ahead_bytes(&self) -> u64 {
         let least = REGIONS_AHEAD_MIN * u64::from(self.pair.marks.region_bytes());
-        (self.pair.size_bytes / 32).min(BYTES_AHEAD_MAX).max(least)
+        (self.pair.size_bytes() / 32).min(BYTES_AHEAD_MAX).max(least)
     }
 
     /// Wants more marks in time, before a log comes to where there are none: then nothing waits for them.
     pub(super) fn mark_ahead(&mut self, from: u64) {
         let next = from + self.ahead_bytes() / 2;
         let is_short =
-            from >= SEGMENTS_OFFSET && next < self.pair.size_bytes && !self.pair.marks.cover(next, 1);
+            from >= SEGMENTS_OFFSET && next < self.pair.size_bytes() && !self.pair.marks.cover(next, 1);
         if is_short && self.pages.writing.is_none() {
             self.pages.is_wanted = true;
-        }
-    }
-
-    fn page(&self, half: Half, marks: &Marks) -> PairPage {
-        PairPage {
-            set_id: self.pair.set_id,
-            half: u8::from(half == Half::Second),
-            out_since_update: self.pair.out_since[half.other().at()],
-            is_other_out: self.standing(half.other()) != Standing::In,
-            is_behind: self.standing(half) == Standing::Behind,
-            update: self.pair.update,
-            size_bytes: self.pair.size_bytes,
-            region_bytes: marks.region_bytes(),
-            names: self.pair.names.clone(),
-            once_counts_from: self.pair.once_counts_from,
-            marks: Box::new(*marks.bits()),
         }
     }
 }
@@ -143,7 +128,7 @@ impl<S: Store> Machine<S> {
         let mut legs = 0;
         for half in Half::BOTH {
             let Some(buffer) = buffers[half.at()] else { continue };
-            halves.page(half, &marks).encode(&mut memory.metadata_mut(buffer)[..PAIR_PAGE_BYTES]);
+            halves.pair.page(half, &marks).encode(&mut memory.metadata_mut(buffer)[..PAIR_PAGE_BYTES]);
             let slice = Slice { buffer, offset_bytes: 0, len_bytes: to_u32(PAIR_PAGE_BYTES) };
             legs += 1;
             let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
