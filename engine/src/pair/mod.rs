@@ -1,7 +1,7 @@
 //! A mirrored cache: two devices, its halves, of which each can go on alone.
 //!
 //! Both halves have the same bytes, but for clean data that one of them has alone (`store/log/once.rs`). A change is answered
-//! when both have it, or when the half that has it says durably, in its [`PairPage`](crate::format::PairPage), that the other
+//! when both have it, or when the half that has it says durably, in its [`PairPage`], that the other
 //! one does not count any more (RULE 20). A half that does not count is copied anew as a whole before it counts again.
 //!
 //! A crash may leave a write on one half alone. Either copy may be read then, as after any crash; but both must be the same, or
