@@ -6,7 +6,7 @@ use engine::format::{Geometry, KeyLayout};
 use engine::status::{Bypasses, Counters};
 use engine::units::{Nanos, SectorRange};
 use forebay_lab::disk::faults::Kind;
-use forebay_lab::world::{IoView, Setup, SlotSetup, Ticket, World, blocks, sectors};
+use forebay_lab::world::{IoView, Setup, SlotSetup, Ticket, VolumeSetup, World, blocks, sectors};
 
 /// 16 MiB of data in buckets of 512 KiB.
 const LAYOUT: KeyLayout =
@@ -288,6 +288,41 @@ fn a_write_waits_for_no_room_that_comes_slowly() {
         assert_eq!(counters(&world).write_bypasses.in_use_blocks - before, if goes_around { 12 } else { 0 });
         world.release();
         steps.into_iter().chain([last]).try_for_each(|step| world.succeed(step)).unwrap();
+        world.verify().unwrap();
+    }
+}
+
+#[test]
+fn long_writes_go_around_a_full_cache_until_much_of_it_is_home() {
+    let is_home = |io: &IoView| io.is_origin(0, Kind::Write) || io.is_origin(1, Kind::Write);
+    for has_flooded in [false, true] {
+        // A long write fits into one batch, and the guard keeps the last one apart from what is held back.
+        let volumes = vec![VolumeSetup { sectors: 4000 * 8, mode: WriteMode::Writeback }; 2];
+        let mut world = opened(Setup { segment_blocks: 64, volumes, ..without_waits() });
+        let before = if has_flooded { 800 } else { 50 };
+        for at in 0..before {
+            write(&mut world, blocks(at % 29 * 32, 32));
+        }
+        world.hold(move |io| is_home(io) && io.first < 2000 * 8);
+        let steps: Vec<Ticket> =
+            (0..240).map(|at| world.write(at % 2, blocks(at as u64 / 2 * 16, 16))).collect();
+        world.pass(Nanos::SECOND).unwrap();
+        let passed = |world: &World| counters(world).write_bypasses.in_use_blocks;
+        assert!(world.outstanding_of(0) > 2, "the log is full");
+        assert_eq!(passed(&world), 0, "a short write waits: what goes home makes room for many");
+        let long = world.write(0, blocks(3000, 32));
+        world.pass(Nanos::SECOND).unwrap();
+        assert_eq!(world.answer(long).is_some(), has_flooded, "what was written may be read");
+        assert_eq!(passed(&world), if has_flooded { 32 } else { 0 });
+        world.release();
+        steps.into_iter().chain([long]).try_for_each(|step| world.succeed(step)).unwrap();
+        for volume in 0..2 {
+            let drain = world.submit(volume, RequestOp::Drain);
+            world.succeed(drain).unwrap();
+        }
+        world.pass(Nanos::SECOND).unwrap();
+        write(&mut world, blocks(3100, 32));
+        assert_eq!(passed(&world), if has_flooded { 32 } else { 0 }, "the flood is over");
         world.verify().unwrap();
     }
 }

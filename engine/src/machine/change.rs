@@ -12,6 +12,7 @@ use crate::machine::{Machine, work_slice};
 use crate::memory::Memory;
 use crate::mutation::Mutation;
 use crate::number::to_u32;
+use crate::policies::admission::Reason;
 use crate::policies::replacement::Access;
 use crate::status::Bypass;
 use crate::store::Store;
@@ -153,6 +154,10 @@ impl<S: Store> Machine<S> {
         let may_bypass = |m: &Self| !m.has_dirty(volume_index, blocks) || m.is_mutated(Mutation::BypassDirty);
         let around = passes.filter(|_| may_bypass(self));
         let route = if around.is_some() { Route::Origin } else { route };
+        if around == Some(Bypass::Policy(Reason::InUse)) {
+            let now = self.now;
+            self.volume_mut(volume_index).destage.goes_around(blocks.count, now);
+        }
         // What is cached changed while it waited.
         if hold == Some(Hold::Beside)
             && !(route == Route::Origin && self.stays_beside(key))

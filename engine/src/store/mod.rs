@@ -84,6 +84,8 @@ pub(crate) struct Pressure {
     pub is_short: bool,
     /// They do so outside of a ring, where no list of urgent blocks tells of it.
     pub is_waited_for: bool,
+    /// Changes of clients wait for room in a ring.
+    pub has_waiting: bool,
 }
 
 /// The operations that a store issues itself.

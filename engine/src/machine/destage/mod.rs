@@ -82,8 +82,11 @@ impl<S: Store> Machine<S> {
             if self.rests(volume) && !volume.destage.has_written() {
                 continue;
             }
-            let (written_bytes, now) = (volume.counters.written_bytes, self.now);
-            self.volume_mut(index).destage.note_growth(written_bytes, now);
+            let (written_bytes, hit_blocks) = (volume.counters.written_bytes, volume.counters.hit_blocks);
+            let now = self.now;
+            self.volume_mut(index).destage.note_growth(written_bytes, hit_blocks, now);
+            let held_permille = S::pressure(self).held_permille;
+            self.volume_mut(index).destage.note_held(held_permille);
             let level = self.level(self.volume(index));
             let mut is_out_of_work = true;
             while self.volume(index).destage.in_flight < level.runs {

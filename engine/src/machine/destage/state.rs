@@ -25,8 +25,15 @@ const PATIENCE_ONE_IN: u64 = 32;
 const PATIENCE_NS_MAX: u64 = 2 * Nanos::SECOND;
 /// The longest, however many clients are.
 const PAUSE_NS_MAX: u64 = Nanos::SECOND;
-/// Writes of at least this length, 128 KiB, are paced: they go home quickly, and are seldom overwritten soon.
-const PACED_BLOCKS_MIN: u64 = 32;
+/// Writes of at least this length, 128 KiB, are long: they go home quickly, and are seldom overwritten soon.
+pub(crate) const LONG_BLOCKS_MIN: u64 = 32;
+/// The part of the cache that only a destage can make free, in thousandths, below which a flood is over.
+const FLOODED_PERMILLE: u64 = 250;
+/// So many times as much as the cache holds makes a flood, if fewer than one block in so many was hit meanwhile.
+const OVERRUN: u64 = 2;
+const HITS_ONE_IN: u64 = 32;
+/// A flood of which nothing was seen for so long is not under way any more.
+const FLOOD_NS: u64 = Nanos::SECOND;
 /// Limit of the lead of paced writes over the origin that later runs make up for: 16 MiB.
 const BEHIND_BLOCKS_MAX: u64 = 4096;
 
@@ -70,6 +77,13 @@ pub(crate) struct DestageState {
     run_began: Nanos,
     /// The usual length of late runs, in eighths of a block.
     run_block_eighths: u64,
+    /// Blocks of long writes that entered since clients last wrote nothing for a while, and blocks that had been hit until then.
+    long_blocks: u64,
+    hits_before: u64,
+    /// A long write went around a full cache: until much of that is home, the others do, too.
+    is_flooded: bool,
+    /// The time at which the last one did.
+    flooded_at: Nanos,
     /// The next background run waits until then.
     pub pause_until: Nanos,
     /// Requests that want everything home.
@@ -127,6 +141,10 @@ impl DestageState {
             grew: (0, Nanos(0)),
             run_began: Nanos(0),
             run_block_eighths: 8 * RUN_BLOCKS_MAX,
+            long_blocks: 0,
+            hits_before: 0,
+            is_flooded: false,
+            flooded_at: Nanos(0),
             pause_until: Nanos(0),
             drains: 0,
             is_held_back: false,
@@ -234,9 +252,41 @@ impl DestageState {
         run_blocks < RUN_BLOCKS_MAX / 2 && blocks >= run_blocks / 2
     }
 
-    /// Notes how much clients have written.
-    pub fn note_growth(&mut self, written_bytes: u64, now: Nanos) {
+    /// A write of so many blocks goes around a full cache.
+    pub fn goes_around(&mut self, blocks: u64, now: Nanos) {
+        if blocks >= LONG_BLOCKS_MIN {
+            (self.is_flooded, self.flooded_at) = (true, now);
+        }
+    }
+
+    /// Whether long writes go around a full cache just now: what goes home has to leave the origin to them.
+    pub fn is_flood_under_way(&self, now: Nanos) -> bool {
+        self.is_flooded && now.since(self.flooded_at) < FLOOD_NS
+    }
+
+    /// Notes how much of the cache only a destage can make free.
+    pub fn note_held(&mut self, held_permille: u64) {
+        self.is_flooded &= held_permille >= FLOODED_PERMILLE;
+    }
+
+    /// Whether so much came in long writes that a cache of `blocks` takes ever more of it in vain: many times what it holds, and
+    /// clients read next to nothing there. `hit_blocks` were hit so far.
+    pub fn is_overrun(&self, blocks: u64, hit_blocks: u64) -> bool {
+        let hits = hit_blocks.saturating_sub(self.hits_before);
+        self.long_blocks >= blocks * OVERRUN && hits < self.long_blocks / HITS_ONE_IN
+    }
+
+    /// Whether long writes go around the cache whatever room there is; `held_permille` says how much only a destage can make free.
+    pub fn is_flooded(&self, held_permille: impl FnOnce() -> u64) -> bool {
+        self.is_flooded && held_permille() >= FLOODED_PERMILLE
+    }
+
+    /// Notes how much clients have written, and how many blocks were hit.
+    pub fn note_growth(&mut self, written_bytes: u64, hit_blocks: u64, now: Nanos) {
         if written_bytes > self.grew.0 {
+            if now.since(self.grew.1) >= LEISURE_NS {
+                (self.long_blocks, self.hits_before) = (0, hit_blocks);
+            }
             self.grew = (written_bytes, now);
         }
     }
@@ -333,7 +383,8 @@ impl DestageState {
     /// These blocks are dirty, with content that is new.
     pub fn dirtied(&mut self, blocks: Blocks) {
         self.map.mark(blocks.first, blocks.count);
-        if blocks.count >= PACED_BLOCKS_MIN {
+        if blocks.count >= LONG_BLOCKS_MIN {
+            self.long_blocks += blocks.count;
             self.behind_blocks = (self.behind_blocks + blocks.count).min(BEHIND_BLOCKS_MAX);
         }
     }

@@ -6,6 +6,7 @@ use crate::composition::Composition;
 use crate::composition::axes::WritesChoice;
 use crate::effect::{RequestOp, WriteMode};
 use crate::machine::Machine;
+use crate::machine::destage::state::LONG_BLOCKS_MIN;
 use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
 use crate::machine::volume::Volume;
@@ -15,6 +16,7 @@ use crate::policies::admission::{Admission, AdmissionChoice, Asked, Cutoff, Reas
 use crate::policies::replacement::{Access, Standing};
 use crate::prng::Prng;
 use crate::status::Bypass;
+use crate::store::Destaging;
 use crate::units::{BLOCK_BYTES, Nanos, PieceKey, SECTORS_PER_BLOCK, SectorRange, VolumeIndex};
 use alloc::vec::Vec;
 
@@ -40,6 +42,10 @@ pub(crate) struct Policies {
 
 /// A client that asked for a flush so recently will soon ask again.
 const FLUSHES_WITHIN_NS: u64 = Nanos::SECOND;
+
+/// The part of a log that only a destage can make free, in thousandths, from which long writes go around it as long as there is no
+/// room.
+const FULL_PERMILLE: u64 = 500;
 
 impl Policies {
     /// The policies of a composition over `blocks` blocks.
@@ -149,7 +155,12 @@ impl Machine<LogStore> {
     /// The origin, which mostly has a write cache of its own, takes the write in less time than it takes for a read.
     #[inline]
     pub(super) fn bypasses_wait(&self, key: RequestKey) -> Option<Bypass> {
-        let has_room = self.clients_may_append();
+        let active = &self.requests[key];
+        let (volume, blocks) = (active.volume, active.blocks.count);
+        let held_permille = || LogStore::pressure(self).held_permille;
+        let has_room = self.clients_may_append()
+            && (blocks < LONG_BLOCKS_MIN
+                || self.fits_in_room(blocks) && !self.volume(volume).destage.is_flooded(held_permille));
         if has_room
             && matches!(self.requests[key].op, RequestOp::Write { range, .. } if range.is_block_aligned())
         {
@@ -181,8 +192,20 @@ impl Machine<LogStore> {
         if volume.origin.is_failing() {
             return None;
         }
-        if !has_room && volume.destage.is_faster_around(active.blocks.count) {
-            return Some(Reason::InUse.into());
+        if !has_room {
+            let is_long = active.blocks.count >= LONG_BLOCKS_MIN;
+            let is_flooding = || {
+                let held_permille = LogStore::pressure(self).held_permille;
+                let ring_blocks = self.store.segments.ring_blocks();
+                let coming_permille = self.store.log.pending_blocks * 1000 / ring_blocks;
+                // A ring that is full of clean data has room in a moment.
+                let is_full = held_permille + coming_permille >= FULL_PERMILLE;
+                volume.destage.is_flooded(|| held_permille)
+                    || is_full && volume.destage.is_overrun(ring_blocks, volume.counters.hit_blocks)
+            };
+            if is_long && is_flooding() || volume.destage.is_faster_around(active.blocks.count) {
+                return Some(Reason::InUse.into());
+            }
         }
         // Who flushes would wait for the origin's write cache instead; in the log the next write of the block does not read
         // it again.

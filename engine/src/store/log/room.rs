@@ -70,6 +70,15 @@ impl Machine<LogStore> {
         if self.store.log.open.is_some() { free >= reserved } else { free > reserved }
     }
 
+    /// Whether so many more blocks of clients fit into the room that there is, behind all that waits already.
+    pub(super) fn fits_in_room(&self, blocks: u64) -> bool {
+        let LogStore { segments, log, .. } = &self.store;
+        let open_blocks = log.open.as_ref().map_or(0, |open| segments.segment_blocks() - open.next_block);
+        let free = u64::from(segments.free().saturating_sub(self.reserved()));
+        let room_blocks = free * u64::from(segments.segment_blocks()) + u64::from(open_blocks);
+        log.pending_blocks == 0 || log.pending_blocks + blocks <= room_blocks
+    }
+
     /// HAZARD 12: whether a tombstone is appended whatever goes home meanwhile.
     pub(super) fn has_room_for_tombstones(&self) -> bool {
         self.store.segments.free() > self.kept_for_relocation()

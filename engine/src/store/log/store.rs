@@ -529,6 +529,7 @@ impl Destaging for LogStore {
             extents: extents.len(),
             is_short: segments.free() < m.config.segments_low || is_waited_for,
             is_waited_for,
+            has_waiting: !m.store.log.client.is_empty() && !m.clients_may_append(),
         }
     }
 }

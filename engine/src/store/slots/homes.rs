@@ -329,7 +329,13 @@ impl Machine<SlotStore> {
 /// The shortage of free and clean slots, but for requests that wait for one.
 pub(super) fn shortage(table: &SlotTable) -> Shortage {
     let held_permille = u64::from(table.dirty()) * 1000 / u64::from(table.shape().frames);
-    Shortage { held_permille, extents: 0, is_short: held_permille > 500, is_waited_for: false }
+    Shortage {
+        held_permille,
+        extents: 0,
+        is_short: held_permille > 500,
+        is_waited_for: false,
+        has_waiting: false,
+    }
 }
 
 /// Whether a slot can be destaged: dirty, recorded, not in use, and its origin works.
