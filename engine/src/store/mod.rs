@@ -78,6 +78,8 @@ pub(crate) enum Dropping {
 pub(crate) struct Pressure {
     /// The part of the cache that only a destage can make free, in thousandths.
     pub held_permille: u64,
+    /// Blocks of the part of the cache that takes what clients write.
+    pub blocks: u64,
     /// Ranges of zeroes that are not home and of lost blocks; at most `extents_max` of the configuration.
     pub extents: usize,
     /// Clients wait for room, or soon will.

@@ -60,7 +60,7 @@ impl Level {
             return full;
         }
         // What goes home in a flood makes room that nobody waits for, in the way of what goes around.
-        if volume.destage.is_flood_under_way(now) && !pressure.has_waiting {
+        if volume.destage.is_flood_under_way(now) && !pressure.has_waiting && !moment.has_controller {
             let is_resting = now < volume.destage.pause_until;
             return if is_resting { rest } else { Level { runs: 1, sweeps: !volume.destage.has_urgent() } };
         }

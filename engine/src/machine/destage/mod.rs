@@ -85,8 +85,8 @@ impl<S: Store> Machine<S> {
             let (written_bytes, hit_blocks) = (volume.counters.written_bytes, volume.counters.hit_blocks);
             let now = self.now;
             self.volume_mut(index).destage.note_growth(written_bytes, hit_blocks, now);
-            let held_permille = S::pressure(self).held_permille;
-            self.volume_mut(index).destage.note_held(held_permille);
+            let pressure = S::pressure(self);
+            self.volume_mut(index).destage.note_pressure(pressure, hit_blocks);
             let level = self.level(self.volume(index));
             let mut is_out_of_work = true;
             while self.volume(index).destage.in_flight < level.runs {

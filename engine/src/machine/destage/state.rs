@@ -8,6 +8,7 @@ use super::unreadable::Unreadable;
 use crate::limits::Config;
 use crate::machine::guard::Blocks;
 use crate::number::wide;
+use crate::store::Pressure;
 use crate::units::{Nanos, Place};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
@@ -80,6 +81,8 @@ pub(crate) struct DestageState {
     /// Blocks of long writes that entered since clients last wrote nothing for a while, and blocks that had been hit until then.
     long_blocks: u64,
     hits_before: u64,
+    /// See [`DestageState::is_overrun`].
+    is_overrun: bool,
     /// A long write went around a full cache: until much of that is home, the others do, too.
     is_flooded: bool,
     /// The time at which the last one did.
@@ -143,6 +146,7 @@ impl DestageState {
             run_block_eighths: 8 * RUN_BLOCKS_MAX,
             long_blocks: 0,
             hits_before: 0,
+            is_overrun: false,
             is_flooded: false,
             flooded_at: Nanos(0),
             pause_until: Nanos(0),
@@ -254,7 +258,7 @@ impl DestageState {
 
     /// A write of so many blocks goes around a full cache.
     pub fn goes_around(&mut self, blocks: u64, now: Nanos) {
-        if blocks >= LONG_BLOCKS_MIN {
+        if blocks >= LONG_BLOCKS_MIN && self.is_overrun {
             (self.is_flooded, self.flooded_at) = (true, now);
         }
     }
@@ -264,16 +268,18 @@ impl DestageState {
         self.is_flooded && now.since(self.flooded_at) < FLOOD_NS
     }
 
-    /// Notes how much of the cache only a destage can make free.
-    pub fn note_held(&mut self, held_permille: u64) {
-        self.is_flooded &= held_permille >= FLOODED_PERMILLE;
+    /// Notes how short of room the cache is, and how many blocks were hit.
+    pub fn note_pressure(&mut self, pressure: Pressure, hit_blocks: u64) {
+        self.is_flooded &= pressure.held_permille >= FLOODED_PERMILLE;
+        let hits = hit_blocks.saturating_sub(self.hits_before);
+        self.is_overrun =
+            self.long_blocks >= pressure.blocks * OVERRUN && hits < self.long_blocks / HITS_ONE_IN;
     }
 
-    /// Whether so much came in long writes that a cache of `blocks` takes ever more of it in vain: many times what it holds, and
-    /// clients read next to nothing there. `hit_blocks` were hit so far.
-    pub fn is_overrun(&self, blocks: u64, hit_blocks: u64) -> bool {
-        let hits = hit_blocks.saturating_sub(self.hits_before);
-        self.long_blocks >= blocks * OVERRUN && hits < self.long_blocks / HITS_ONE_IN
+    /// Whether so much came in long writes that the cache takes ever more of it in vain: many times what it holds, and clients read
+    /// next to nothing there.
+    pub fn is_overrun(&self) -> bool {
+        self.is_overrun
     }
 
     /// Whether long writes go around the cache whatever room there is; `held_permille` says how much only a destage can make free.

@@ -196,12 +196,11 @@ impl Machine<LogStore> {
             let is_long = active.blocks.count >= LONG_BLOCKS_MIN;
             let is_flooding = || {
                 let held_permille = LogStore::pressure(self).held_permille;
-                let ring_blocks = self.store.segments.ring_blocks();
-                let coming_permille = self.store.log.pending_blocks * 1000 / ring_blocks;
+                let coming_permille =
+                    self.store.log.pending_blocks * 1000 / self.store.segments.ring_blocks();
                 // A ring that is full of clean data has room in a moment.
                 let is_full = held_permille + coming_permille >= FULL_PERMILLE;
-                volume.destage.is_flooded(|| held_permille)
-                    || is_full && volume.destage.is_overrun(ring_blocks, volume.counters.hit_blocks)
+                volume.destage.is_flooded(|| held_permille) || is_full && volume.destage.is_overrun()
             };
             if is_long && is_flooding() || volume.destage.is_faster_around(active.blocks.count) {
                 return Some(Reason::InUse.into());

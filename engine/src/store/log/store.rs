@@ -526,6 +526,7 @@ impl Destaging for LogStore {
         let is_waited_for = m.is_appender_short();
         Pressure {
             held_permille: u64::from(units.dirty) * 1000 / u64::from(units.count),
+            blocks: u64::from(units.count) * u64::from(units.unit_blocks),
             extents: extents.len(),
             is_short: segments.free() < m.config.segments_low || is_waited_for,
             is_waited_for,

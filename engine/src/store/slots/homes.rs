@@ -331,6 +331,7 @@ pub(super) fn shortage(table: &SlotTable) -> Shortage {
     let held_permille = u64::from(table.dirty()) * 1000 / u64::from(table.shape().frames);
     Shortage {
         held_permille,
+        blocks: u64::from(table.shape().frames) * u64::from(table.slot_blocks()),
         extents: 0,
         is_short: held_permille > 500,
         is_waited_for: false,
