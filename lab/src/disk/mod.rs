@@ -19,7 +19,7 @@
 //! | misdirected write | scripts alone | scripts alone | clean: the origin answers; dirty: EIO there | not injected |
 //! | gone | reads of dirty data, and writes of volumes with dirty data: EIO; all else goes on | | | EIO for what the cache has not |
 //! | gone and back | as gone until the next start | | | all goes on, the dirty data goes home |
-//! | half of a mirrored cache: one at a time, any of these; lost for good, away, an older copy | nothing: the other half has everything | the same | the same; what one half alone has is clean: the origin | |
+//! | half of a mirrored cache: one at a time, any of these but rot of the superblock; lost for good, away, an older copy | nothing: the other half has everything | the same | the same; what one half alone has is clean: the origin | |
 //! | out of space | | | | ENOSPC to a client's write; a destage is repeated |
 //!
 //! Where sectors rot: in a log those that durable headers came behind (`notes.rs`); in slots any sector of a block whose

@@ -128,7 +128,7 @@ impl World {
         }
     }
 
-    /// A sector of a half rots, one of clients' data or one of anything else, if that is durable there and the other half counts,
+    /// A sector of the segments of a half rots, one of clients' data or one of anything else, if that is durable there and the other half counts,
     /// too.
     pub fn rot_half(&mut self, half: Half, is_data: bool, draw: u64) {
         if self.standings() != [Standing::In; 2] {
@@ -136,12 +136,13 @@ impl World {
         }
         let disk = self.half(half);
         let sectors = disk.sectors();
-        let start = draw % sectors;
+        let from = engine::format::SEGMENTS_OFFSET / 512;
+        let start = from + draw % (sectors - from);
         let is_wanted = |sector: &u64| match disk.durable(*sector) {
             Sector::Tag(tag) => is_data && *tag != Tag::ZERO,
             Sector::Bytes(_) => !is_data,
         };
-        if let Some(sector) = (start..sectors).chain(0..start).find(is_wanted) {
+        if let Some(sector) = (start..sectors).chain(from..start).find(is_wanted) {
             let _was_durable = disk.rot(sector, (draw >> 32) as usize);
         }
     }
