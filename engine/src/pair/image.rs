@@ -262,19 +262,21 @@ impl<I: Image> Pair<I> {
         // RULE 20: what is damaged on the half that is read is mended first, or the rest would copy it.
         let turned = turned.into_iter().map(|range| (preferred.other(), range));
         let others = superblocks.into_iter().chain(regions).map(|range| (preferred, range));
-        let mut is_mended = true;
+        let mut are_mended = [true; 2];
         for (source, (from, len)) in turned.chain(others) {
             let mut at = from;
             while at < (from + len).min(size_bytes) {
                 let bytes = COPY_BYTES.min((from + len).min(size_bytes) - at);
-                is_mended &= self.copy_range(source, at, index_wide(bytes), known)?;
+                are_mended[source.at()] &= self.copy_range(source, at, index_wide(bytes), known)?;
                 at += bytes;
             }
         }
         self.flush_halves()?;
         // RULE 20: not before everything that it alone had is on the other one.
-        if !is_mended && self.halves.iter().all(Option::is_some) {
-            self.lose(preferred);
+        for half in Half::BOTH {
+            if !are_mended[half.at()] && self.halves.iter().all(Option::is_some) {
+                self.lose(half);
+            }
         }
         Ok(())
     }

@@ -388,7 +388,11 @@ impl<'a> Pass<'a> {
         let note = ScrubNote {
             ended_seconds: now_seconds(),
             read_blocks: scrubbed.good_blocks + scrubbed.dropped_blocks + self.counts.lost_blocks,
-            damaged_blocks: scrubbed.dropped_blocks + scrubbed.lost_blocks + scrubbed.unreadable_blocks,
+            // Of a damaged head or summary one block at the least.
+            damaged_blocks: scrubbed.dropped_blocks
+                + scrubbed.lost_blocks
+                + scrubbed.unreadable_blocks
+                + scrubbed.damaged_segments,
         };
         self.running.record.change(|record| record.scrubbed = Some(note))?;
         Ok(scrubbed)

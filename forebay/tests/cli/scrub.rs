@@ -93,6 +93,7 @@ fn a_damaged_summary_is_told_while_the_cache_runs() {
     overwrite(&scene.cache, summary as u64 * 4096 + 300, &[cache[summary * 4096 + 300] ^ 0x10]);
     let (said, is_good) = scrub(&scene);
     assert!(!is_good && count(&said, "damaged_segments") == 1, "{said}");
+    assert_eq!(scene.status()["scrub"]["last_damaged_blocks"], 1);
     let output = scene.place.forebay(&["scrub", &scene.cache]);
     let (told, why) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(told.contains("DAMAGED head or summary: 1") && why.contains("forebay flush"), "{told} {why}");

@@ -161,9 +161,7 @@ impl Machine<LogStore> {
         let has_room = self.clients_may_append()
             && (blocks < LONG_BLOCKS_MIN
                 || self.fits_in_room(blocks) && !self.volume(volume).destage.is_flooded(held_permille));
-        if has_room
-            && matches!(self.requests[key].op, RequestOp::Write { range, .. } if range.is_block_aligned())
-        {
+        if has_room && matches!(active.op, RequestOp::Write { range, .. } if range.is_block_aligned()) {
             return None;
         }
         self.bypasses_long_wait(key, has_room)
