@@ -13,7 +13,7 @@
 use forebay_engine::composition::Composition;
 use forebay_engine::effect::{Effect, Errno, Io, IoId, Request, RequestId, RequestOp, Target, WriteMode};
 use forebay_engine::engine::Engine;
-use forebay_engine::format::{Superblock, VolumeRecord};
+use forebay_engine::format::{LASTING_BYTES, Superblock, VolumeRecord};
 use forebay_engine::image::{Image, ReadAt};
 use forebay_engine::memory::{BufferId, Memory, Purpose, Slice};
 use forebay_engine::mutation::Mutations;
@@ -132,7 +132,7 @@ impl Driver {
         let config = composition.config(&opened.superblock.layout);
         Driver {
             engine: Engine::new(opened, config),
-            buffers: Buffers::default(),
+            buffers: Buffers { lasting: vec![0; LASTING_BYTES], ..Buffers::default() },
             cache: VecDeque::new(),
             origin: VecDeque::new(),
             now: Nanos(0),
@@ -249,6 +249,8 @@ impl Driver {
 struct Buffers {
     buffers: Vec<Buffer>,
     free: Vec<u32>,
+    /// Memory that outlives the process.
+    lasting: Vec<u8>,
 }
 
 #[derive(Default)]
@@ -306,6 +308,14 @@ impl Memory for Buffers {
     fn copy(&mut self, _: Slice, _: Slice) {}
 
     fn zero(&mut self, _: Slice) {}
+
+    fn lasting_bytes(&self) -> usize {
+        self.lasting.len()
+    }
+
+    fn store_lasting(&mut self, at_bytes: usize, bytes: &[u8]) {
+        self.lasting[at_bytes..at_bytes + bytes.len()].copy_from_slice(bytes);
+    }
 }
 
 /// The cache device for formatting and recovery, before anything is counted.
@@ -354,6 +364,7 @@ fn format(disk: &mut Disk) {
         history: Default::default(),
         line: Default::default(),
         clean_stop: true,
+        lasting_boot: [0; 16],
         is_ephemeral: false,
         cache_bytes: disk.size_bytes(),
         layout: composition.divide(disk.size_bytes()).expect("the cache is large enough"),

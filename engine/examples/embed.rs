@@ -338,6 +338,7 @@ fn format(cache: &mut Disk) {
         history: Default::default(),
         line: Default::default(),
         clean_stop: true,
+        lasting_boot: [0; 16],
         is_ephemeral: false,
         cache_bytes: cache.size_bytes(),
         layout: composition.divide(cache.size_bytes()).expect("the cache is large enough"),

@@ -66,4 +66,14 @@ pub trait Memory {
     fn copy(&mut self, from: Slice, to: Slice);
     /// Fills the piece with zeroes.
     fn zero(&mut self, slice: Slice);
+
+    /// Bytes of memory that outlives the process, and not the power: what is stored there is handed to
+    /// [`crate::recovery::restore`] at the next start. The engine uses it if it has [`crate::format::LASTING_BYTES`] or more.
+    fn lasting_bytes(&self) -> usize {
+        0
+    }
+    /// Stores `bytes` in that memory. However the process ends behind this call, they are there.
+    fn store_lasting(&mut self, _at_bytes: usize, _bytes: &[u8]) {
+        unreachable!("there is no memory that lasts")
+    }
 }

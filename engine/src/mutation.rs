@@ -332,6 +332,18 @@ mutations! {
     /// Rule 13: a partial write does not read the rest of its block.
     PartialWriteWithoutOld,
 
+    // ---- late headers ---------------------------------------------------------------------------
+    /// Rule 21: v1 is answered before its header is written, and memory that lasts has nothing of it. The process dies: v0 is read.
+    LateForgotten,
+    /// Rule 21: memory that lasts keeps an entry whose header is on the device. The ring comes round, and the process dies: its
+    /// successor writes the old header over what is there by now.
+    LateRemembered,
+    /// Rule 21: a header is written when its payload is on the way. The process dies and takes the payload: the log is cut there,
+    /// and what was answered in that batch is gone.
+    HeaderBeforePayload,
+    /// Rule 21: v1 is answered, and a FLUSH does not wait for its header. A power cut takes v1.
+    FlushWithoutLate,
+
     // ---- failures ------------------------------------------------------------------------------
     /// Hazard 10: a cached block is not compared with its checksum.
     SkipReadChecksum,
@@ -565,6 +577,13 @@ impl Mutation {
     pub const fn is_of_halves(self) -> bool {
         self.number() >= Mutation::AnsweredBeforeOutRecorded.number()
             && self.number() <= Mutation::ScrubForgetsHeads.number()
+    }
+
+    /// Whether it is planted where headers follow what they are of, and nowhere else.
+    #[must_use]
+    pub const fn is_of_late_headers(self) -> bool {
+        self.number() >= Mutation::LateForgotten.number()
+            && self.number() <= Mutation::FlushWithoutLate.number()
     }
 
     /// The word and the bit that stand for it in a set.

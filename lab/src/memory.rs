@@ -1,6 +1,7 @@
 //! The driver's buffers: tags for client data, real bytes for metadata. Every misuse is noted.
 
 use crate::content::{self, SECTOR, Sector, Tag};
+use engine::format::LASTING_BYTES;
 use engine::memory::{BufferId, Memory, Purpose, Slice};
 
 /// The quota that a buffer counts in.
@@ -37,6 +38,8 @@ pub struct Pool {
     /// Allocations in a row that are refused from now on.
     refusals: u32,
     misuse: Option<String>,
+    /// Memory that outlives the process.
+    lasting: Vec<u8>,
 }
 
 impl Pool {
@@ -56,6 +59,24 @@ impl Pool {
     #[must_use]
     pub fn misuse(&self) -> Option<&str> {
         self.misuse.as_deref()
+    }
+
+    /// A pool with memory that outlives the process.
+    #[must_use]
+    pub fn with_lasting() -> Pool {
+        Pool { lasting: vec![0; LASTING_BYTES], ..Pool::default() }
+    }
+
+    /// The memory that outlives the process.
+    #[must_use]
+    pub fn lasting(&self) -> &[u8] {
+        &self.lasting
+    }
+
+    /// Forgets all buffers and what outlives the process, as a power cut does.
+    pub fn cut_power(&mut self) {
+        self.reset();
+        self.lasting.fill(0);
     }
 
     /// Refuses the engine's next `count` allocations.
@@ -180,8 +201,8 @@ impl Pool {
                 Data::Bytes(spare) => bytes.push(spare),
             }
         }
-        let misuse = self.misuse.take();
-        *self = Pool { spare_tags: tags, spare_bytes: bytes, misuse, ..Pool::default() };
+        let (misuse, lasting) = (self.misuse.take(), std::mem::take(&mut self.lasting));
+        *self = Pool { spare_tags: tags, spare_bytes: bytes, misuse, lasting, ..Pool::default() };
     }
 }
 
@@ -274,6 +295,17 @@ impl Memory for Pool {
         tags.fill(Tag::ZERO);
         if !is_whole {
             self.note(format!("{slice:?} was zeroed and is not there"));
+        }
+    }
+
+    fn lasting_bytes(&self) -> usize {
+        self.lasting.len()
+    }
+
+    fn store_lasting(&mut self, at_bytes: usize, bytes: &[u8]) {
+        match self.lasting.get_mut(at_bytes..at_bytes + bytes.len()) {
+            Some(place) => place.copy_from_slice(bytes),
+            None => self.note(format!("{} bytes were stored at {at_bytes} of what lasts", bytes.len())),
         }
     }
 }

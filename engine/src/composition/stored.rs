@@ -308,6 +308,7 @@ mod tests {
             history: Default::default(),
             line: Default::default(),
             clean_stop: true,
+            lasting_boot: [0; 16],
             is_ephemeral: false,
             cache_bytes: CACHE_BYTES,
             layout: composition.divide(CACHE_BYTES).expect("there is room"),

@@ -174,7 +174,7 @@ impl BatchHeader {
         Ok(DecodedBatch { header, checksum, header_blocks, entries, checksums })
     }
 
-    fn validate(&self) -> Result<(), FormatError> {
+    pub(super) fn validate(&self) -> Result<(), FormatError> {
         if self.generation == 0 || self.generation > COUNTER_MAX {
             return Err(FormatError::Field("generation"));
         }

@@ -41,6 +41,7 @@ fn superblock() -> Superblock {
         history: Default::default(),
         line: Default::default(),
         clean_stop: false,
+        lasting_boot: [0; 16],
         is_ephemeral: false,
         cache_bytes: 32 << 20,
         layout: Layout::Log(Geometry { segment_blocks: 64, segments: 124 }),
@@ -172,8 +173,7 @@ fn describe() -> Vec<String> {
     macro_rules! fields {
         ($name:literal, $make:expr, $encode:expr, $($($field:ident).+ = $value:expr),+ $(,)?) => {
             $({
-                let plain = $make;
-                let mut changed = plain.clone();
+                let (plain, mut changed) = ($make, $make);
                 changed.$($field).+ = $value;
                 let span = difference(&($encode)(&plain), &($encode)(&changed));
                 lines.push(format!("{} {} {span}", $name, stringify!($($field).+)));
@@ -191,6 +191,7 @@ fn describe() -> Vec<String> {
         flushed_sequence = ALL,
         base_sequence = 40,
         clean_stop = true,
+        lasting_boot = [255; 16],
         cache_bytes = ALL - (32 << 20),
         layout = Layout::Log(Geometry { segment_blocks: 32, segments: 123 }),
         composition = String::from("a = b"),

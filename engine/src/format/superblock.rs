@@ -44,7 +44,10 @@ const FINGERPRINT_BYTES: usize = 16;
 
 /// Where the place in a line of caches is.
 const LINE_AT: usize = FLUSHED_AT - LINE_BYTES;
-const _: () = assert!(SLOTS_AT + SLOT_LAYOUT_BYTES <= LINE_AT);
+/// Bytes of the name of a machine's boot.
+pub const BOOT_BYTES: usize = 16;
+const LASTING_BOOT_AT: usize = LINE_AT - BOOT_BYTES;
+const _: () = assert!(SLOTS_AT + SLOT_LAYOUT_BYTES <= LASTING_BOOT_AT);
 const _: () = assert!(KEY_LAYOUT_BYTES <= SLOT_LAYOUT_BYTES);
 const _: () = assert!(VOLUME_FINGERPRINTS_AT + FINGERPRINTS_MAX * FINGERPRINT_BYTES <= VOLUME_BYTES);
 const COMPOSITION_AT: usize = VOLUMES_AT + VOLUMES_MAX * VOLUME_BYTES;
@@ -71,6 +74,8 @@ pub struct Superblock {
     pub base_sequence: u64,
     /// Whether the last session ended cleanly and none began since.
     pub clean_stop: bool,
+    /// The boot of the machine whose memory the last session had late headers in (rule 21); zeroes if it had none.
+    pub lasting_boot: [u8; BOOT_BYTES],
     /// Whether the device may be blank, or an older one, at any start: no volume is in writeback then (rule 17).
     pub is_ephemeral: bool,
     /// The device's size when it was formatted.
@@ -261,6 +266,7 @@ impl Superblock {
                 volume.encode(slot);
             }
         }
+        put(bytes, LASTING_BOOT_AT, &self.lasting_boot);
         self.line.encode(&mut bytes[LINE_AT..FLUSHED_AT]);
         self.history.encode(&mut bytes[HISTORY_AT..]);
         seal(bytes, MAGIC, VERSION);
@@ -301,6 +307,7 @@ impl Superblock {
             )?,
             next_volume_id: u32_at(bytes, 80)?,
             volumes,
+            lasting_boot: array(bytes, LASTING_BOOT_AT)?,
             history: History::decode(&bytes[HISTORY_AT..])?,
             line: Line::decode(&bytes[LINE_AT..FLUSHED_AT])?,
         };

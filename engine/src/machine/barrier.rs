@@ -52,6 +52,11 @@ impl CacheBarrier {
         !self.is_flushing && (self.is_any_wanted || !self.wanted.is_empty())
     }
 
+    /// Whether a flush is wanted that covers `sequence`.
+    pub fn wants(&self, sequence: u64) -> bool {
+        self.wanted.last().is_some_and(|&wanted| wanted >= sequence)
+    }
+
     /// Begins a flush, if none is under way and one is wanted for a sequence that is published. True if it is to be issued.
     pub fn begin(&mut self, published: u64) -> bool {
         let is_wanted = self.is_any_wanted || self.wanted.first().is_some_and(|&wanted| wanted <= published);

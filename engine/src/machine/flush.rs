@@ -195,7 +195,7 @@ impl<S: Store> Machine<S> {
         let is_cache_void = self.latched.is_some()
             || !self.store.flush_waits_for_cache()
             || self.is_mutated(Mutation::FlushWithoutCacheFlush);
-        let sequence = if is_cache_void { 0 } else { self.store.completed() };
+        let sequence = if is_cache_void { 0 } else { self.store.answered_sequence() };
         let is_origin_void = self.is_mutated(Mutation::FlushWithoutOriginFlush);
         let origin = &self.volume(volume_index).origin;
         let is_written = origin.is_unflushed() && !is_origin_void;

@@ -10,6 +10,7 @@
 //!    (rule 6). A log's superblock has the cut with it. A crash up to here repeats recovery with the same result.
 
 mod ephemeral;
+mod lasting;
 mod origin;
 mod sampling;
 mod start;
@@ -38,6 +39,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 pub use ephemeral::{Lacking, NotedVolume, is_replaced, may_be_replaced, needs_its_cache};
+pub use lasting::{late_headers, restore};
 pub use origin::{Difference, Growth, OriginSeen, compare_origin, is_rolled_back};
 pub(crate) use sampling::Sampling;
 pub use start::{Held, SAMPLES, Sample, StartError, start};

@@ -58,6 +58,7 @@ pub fn heir(old: &Superblock, set_id: SetId, cache_bytes: u64, layout: Layout) -
         flushed_sequence: 0,
         base_sequence: 1,
         clean_stop: true,
+        lasting_boot: [0; 16],
         is_ephemeral: old.is_ephemeral,
         cache_bytes,
         layout,

@@ -326,6 +326,10 @@ pub(crate) trait Durability: Operations {
     fn holds_flush(m: &mut Machine<Self>, key: RequestKey) -> bool;
     /// The number of the store's last completed write: a flush issued now covers everything up to it.
     fn completed(&self) -> u64;
+    /// The number of the store's last answered write: a FLUSH waits for a flush that covers it.
+    fn answered_sequence(&self) -> u64 {
+        self.completed()
+    }
     /// Acknowledged writes that are not in the log: a FLUSH waits until [`Durability::are_logged`] with this number.
     fn unlogged(&mut self) -> Option<u64> {
         None

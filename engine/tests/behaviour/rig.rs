@@ -183,6 +183,7 @@ impl Rig {
             history: Default::default(),
             line: Default::default(),
             clean_stop: true,
+            lasting_boot: [0; 16],
             is_ephemeral: false,
             cache_bytes: layout.cache_bytes(),
             layout: Layout::Slots(layout),

@@ -1,6 +1,7 @@
 //! The driver's buffers in a long run: bytes for metadata, a tag per block for payload, or nothing.
 
 use super::tag::{self, ZEROES, parts};
+use engine::format::LASTING_BYTES;
 use engine::memory::{BufferId, Memory, Purpose, Slice};
 use engine::units::{BLOCK_BYTES, payload_checksum};
 
@@ -175,6 +176,13 @@ impl Memory for Buffers {
             self.put(to, part.at_bytes, part.to_byte - part.from_byte, tag);
         }
     }
+
+    fn lasting_bytes(&self) -> usize {
+        LASTING_BYTES
+    }
+
+    // No process ends here.
+    fn store_lasting(&mut self, _at_bytes: usize, _bytes: &[u8]) {}
 
     fn zero(&mut self, slice: Slice) {
         if !self.keeps_tags {

@@ -72,6 +72,7 @@ impl Recipe {
             base_sequence: 1,
             history: Default::default(),
             line: Default::default(),
+            lasting_boot: [0; 16],
             clean_stop: true,
             is_ephemeral: false,
             cache_bytes,

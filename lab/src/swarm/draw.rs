@@ -140,6 +140,11 @@ impl Options {
         self.set(Knob::slow_turns, if random.one_in(6) { random.between(2, 40) } else { 0 });
     }
 
+    /// Draws whether the process has memory that outlives it.
+    pub(super) fn draw_lasting(&mut self, random: &mut Random) {
+        self.set(Knob::lasting, u64::from(!random.one_in(3)));
+    }
+
     /// Draws events between two lives of a cache: origins and caches that change, refused starts, hasty stops, an operator's jobs.
     pub(super) fn draw_between_lives(&mut self, random: &mut Random) {
         self.set(Knob::origin_changes, if random.one_in(2) { random.between(10, 80) } else { 0 });

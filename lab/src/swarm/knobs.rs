@@ -267,4 +267,6 @@ knobs! {
     half_losses = 0,
     /// Steps in a thousand at which a sector of one half rots; the other one never fails then.
     half_rot = 0,
+    /// Whether the process has memory that outlives it.
+    lasting = 0,
 }

@@ -109,6 +109,7 @@ impl Options {
         options.draw_order(&mut random.fork(14));
         options.draw_slow_turns(&mut random.fork(15));
         options.draw_halves(&mut random.fork(16));
+        options.draw_lasting(&mut random.fork(17));
         options
     }
 
@@ -142,6 +143,7 @@ impl Options {
                 Knob::scrubs,
                 Knob::slow_turns,
                 Knob::mirrored,
+                Knob::lasting,
             ])
             .without(SERVERS)
             .with_devices_alone()
@@ -518,6 +520,7 @@ impl Options {
             segment_blocks,
             slots,
             is_mirrored: self.is_mirrored(),
+            has_lasting_memory: self.get(Knob::lasting) > 0,
             volumes: volumes
                 .map(|(sectors, mode)| VolumeSetup {
                     sectors: self.get(sectors).max(64),

@@ -1,5 +1,6 @@
 //! Crashes of the power and of the process, and clean stops.
 
+use super::image::CutImage;
 use super::operations::InFlight;
 use super::servers::Leftover;
 use super::{What, World};
@@ -7,6 +8,7 @@ use crate::disk::{Content, Fate};
 use crate::oracle::Moment;
 use crate::violation::{Kind, Violation};
 use engine::effect::{Errno, RequestOp, Target};
+use engine::recovery;
 use engine::remote::SETTLE_NS;
 use engine::units::VolumeIndex;
 
@@ -117,6 +119,7 @@ impl World {
         self.rot_in_a_crash();
         let rotten_since = self.end_lost_since();
         self.die();
+        self.pool.cut_power();
         self.changed_at.clear();
         self.oracle.power_cut(rotten_since);
         self.is_cache_lossy = false;
@@ -168,11 +171,20 @@ impl World {
             }
         }
         self.note(What::Crash { power: false, at_stake, kept });
+        self.restore_lasting();
         self.look_at_order();
         self.rot_in_a_crash();
         let rotten_since = self.end_lost_since();
         self.die();
         self.crash_of_process(rotten_since);
+    }
+
+    /// Does what a start does first, whatever it is for: writes what outlived the process to the cache. A power cut before that
+    /// is one that takes what was written.
+    fn restore_lasting(&mut self) {
+        let World { cache, pool, .. } = self;
+        let restored = recovery::restore(&mut CutImage::whole(cache), pool.lasting());
+        self.counts.headers_restored += restored.expect("the job has a device without faults") as u64;
     }
 
     fn crash_of_process(&mut self, rotten_since: Option<Moment>) {
@@ -255,6 +267,7 @@ impl World {
         if self.pool.live() > 0 {
             self.fail(Kind::Physical, format!("{} buffers are left after a stop", self.pool.live()));
         }
+        self.restore_lasting();
         self.is_sound()?;
         self.note_needs_at_stop();
         // A cache that failed has a superblock that may not be durable: the daemon notes nothing of it.

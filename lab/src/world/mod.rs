@@ -88,6 +88,8 @@ pub struct Counts {
     pub recovery_cuts: u64,
     /// Batches that recovery cut off.
     pub batches_cut: u64,
+    /// Headers that starts wrote, since their batches were answered before.
+    pub headers_restored: u64,
     /// How often the log passed the device's end.
     pub wraps: u64,
     /// Blocks destaged.
@@ -111,6 +113,7 @@ impl Counts {
         self.dirty_recoveries += other.dirty_recoveries;
         self.recovery_cuts += other.recovery_cuts;
         self.batches_cut += other.batches_cut;
+        self.headers_restored += other.headers_restored;
         self.wraps += other.wraps;
         self.destaged_blocks += other.destaged_blocks;
         self.hits += other.hits;
@@ -217,7 +220,7 @@ impl World {
         );
         let mut world = World {
             engine: None,
-            pool: Pool::default(),
+            pool: if setup.has_lasting_memory { Pool::with_lasting() } else { Pool::default() },
             cache: mirror.as_ref().map_or(cache, |(first, _)| first.clone()),
             mirror: mirror.map(|(_, second)| second),
             hurt: None,
@@ -586,6 +589,7 @@ fn formatted(
         base_sequence: 1,
         history: Default::default(),
         line: Default::default(),
+        lasting_boot: [0; 16],
         clean_stop: true,
         is_ephemeral: setup.is_ephemeral,
         cache_bytes,

@@ -103,6 +103,8 @@ pub struct Setup {
     pub have_origins_identities: bool,
     /// Whether the cache is mirrored on two devices.
     pub is_mirrored: bool,
+    /// Whether the process has memory that outlives it.
+    pub has_lasting_memory: bool,
     /// Whether the cache device may be blank, or an older one, at any start.
     pub is_ephemeral: bool,
     /// Promises that the oracle holds the cache to.
@@ -149,6 +151,7 @@ impl Setup {
             are_origins_compared: true,
             have_origins_identities: false,
             is_mirrored: false,
+            has_lasting_memory: false,
             is_ephemeral: false,
             contract: Contract::default(),
             cache_latency: Latency { least_ns: 20_000, most_ns: 200_000 },

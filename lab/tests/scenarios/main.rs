@@ -77,6 +77,7 @@ mod flushes;
 mod frames;
 mod halves;
 mod kinds;
+mod late;
 mod lost;
 mod mirror;
 mod order;
@@ -149,6 +150,7 @@ const ALL: &[&[Scenario]] = &[
     buckets::SCENARIOS,
     frames::SCENARIOS,
     halves::SCENARIOS,
+    late::SCENARIOS,
     lost::SCENARIOS,
     mirror::SCENARIOS,
     order::SCENARIOS,

@@ -121,6 +121,10 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
         Mutation::AnsweredBeforeOutRecorded,
         "a crash within the write of a page, and then the half that was well a moment before is lost",
     ),
+    (
+        Mutation::LateRemembered,
+        "a slot of memory that nobody takes again, until the ring came round, and a kill: none in 3000 seeds",
+    ),
     (Mutation::SlowCacheKeepsReads, SLOWNESS),
     (Mutation::DirtyPassedBy, SLOWNESS),
     (Mutation::PassedReadFails, SLOWNESS),
@@ -173,6 +177,10 @@ fn options(seed: u64, worlds: Worlds) -> Options {
         Worlds::Any => options,
         Worlds::Remote => options.with_servers(&drawn),
         Worlds::Strict => options.with_strict_order(),
+        Worlds::Lasting => {
+            options.set(Knob::lasting, 1);
+            options
+        }
         Worlds::Mirrored => {
             let halves = [Knob::half_turns, Knob::half_losses, Knob::half_rot];
             halves.into_iter().for_each(|knob| options.set(knob, drawn.get(knob)));
@@ -188,6 +196,7 @@ enum Worlds {
     Remote,
     Strict,
     Mirrored,
+    Lasting,
 }
 
 impl Worlds {
@@ -196,6 +205,7 @@ impl Worlds {
             _ if mutation.is_of_servers() => Worlds::Remote,
             _ if mutation.is_of_order() => Worlds::Strict,
             _ if mutation.is_of_halves() => Worlds::Mirrored,
+            _ if mutation.is_of_late_headers() => Worlds::Lasting,
             _ => Worlds::Any,
         }
     }

@@ -549,7 +549,11 @@ impl Machine<LogStore> {
     #[inline]
     pub(super) fn assemble_pending<M: Memory>(&mut self, memory: &mut M) {
         match &self.store.appender {
-            Appender::Inline(inline) if inline.is_quiet() && !self.store.log.has_pending() => (),
+            Appender::Inline(inline) if inline.is_quiet() && !self.store.log.has_pending() => {
+                if inline.late.until.is_some() {
+                    self.tend_late(memory);
+                }
+            }
             Appender::Inline(_) | Appender::Frames(_) => self.assemble_inline(memory),
             Appender::Keys(_) => self.assemble_keys(memory),
             Appender::Mirror(_) => self.assemble_mirror(memory),

@@ -1,9 +1,9 @@
 //! Assembly: what waits becomes a batch, with its sequence and its place.
 
-use super::draft::{Draft, Placing};
+use super::draft::{Draft, DraftLimits, Placing};
 use super::once::{OnceLayout, is_once};
 use super::room::Room;
-use super::{Batch, LogFlight, LogStore, Publish};
+use super::{Batch, Log, LogFlight, LogStore, Publish};
 use crate::effect::{IoOp, Pieces, Target};
 use crate::format::{BatchHeader, header_blocks_for};
 use crate::machine::{Flight, Machine};
@@ -11,7 +11,7 @@ use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::number::{index, to_u32};
 use crate::status::Content;
 use crate::store::Lookup;
-use crate::units::BLOCK_BYTES;
+use crate::units::{BLOCK_BYTES, Place};
 use alloc::vec::Vec;
 
 /// Blocks of the largest header.
@@ -44,6 +44,7 @@ impl Machine<LogStore> {
         if !has_internal && !self.clients_may_append() {
             return false;
         }
+        self.close_late(memory);
         let header_bytes_max = HEADER_BLOCKS_MAX * to_u32(BLOCK_BYTES);
         let Some(header) = self.allocate(Purpose::Metadata, header_bytes_max, memory) else {
             return false;
@@ -76,29 +77,14 @@ impl Machine<LogStore> {
     fn begin_draft(&mut self, room: &Room, units_max: u32) -> Draft {
         let keeps_once = self.keeps_once(room.segment);
         let LogStore { appender, segments, log, .. } = &mut self.store;
-        let mut entries = core::mem::take(&mut log.scratch_entries);
-        let mut pieces = core::mem::take(&mut log.scratch_pieces);
-        entries.clear();
-        pieces.clear();
-        Draft {
-            sequence: log.next_sequence,
-            header_place: segments.place(room.segment, room.next_block),
-            entries,
-            pieces,
-            payload_blocks: 0,
-            keeps_once,
-            once_pieces: Vec::new(),
-            once_blocks: 0,
-            fill_blocks: 0,
-            relocated_blocks: 0,
-            payload_max: appender.batch_blocks_max(room.payload_max, room.limits.entries),
-            checksums_max: appender.batch_checksums_max(room.payload_max, room.limits.entries),
-            entries_max: room.limits.entries,
-            // A batch has something in it: to begin with nothing would be to grow at once.
-            checksums: Vec::with_capacity(4),
-            publish: Vec::with_capacity(4),
-            units_left: units_max,
-        }
+        let place = (log.next_sequence, segments.place(room.segment, room.next_block));
+        let limits = DraftLimits {
+            payload: appender.batch_blocks_max(room.payload_max, room.limits.entries),
+            checksums: appender.batch_checksums_max(room.payload_max, room.limits.entries),
+            entries: room.limits.entries,
+            units: units_max,
+        };
+        Draft { keeps_once, ..log.begin_draft(place, limits) }
     }
 
     /// Puts what waits into a batch, as far as there is room.
@@ -188,35 +174,74 @@ impl Machine<LogStore> {
             once,
             writes: 0,
             is_done: false,
+            late: None,
         });
         (self.store.log.scratch_entries, self.store.log.scratch_pieces) = (entries, pieces);
     }
 
     fn encode_header<M: Memory>(&mut self, outgoing: &Outgoing, memory: &mut M) {
         let draft = &outgoing.draft;
-        let sequence = draft.sequence;
-        assert!(sequence == self.store.log.next_sequence, "sequences are given in order");
+        assert!(draft.sequence == self.store.log.next_sequence, "sequences are given in order");
+        let fields = self.head_batch(outgoing.segment, draft.entries.is_empty());
+        let header_bytes = outgoing.header_blocks * to_u32(BLOCK_BYTES);
+        let bytes = &mut memory.metadata_mut(outgoing.header)[..index(header_bytes)];
+        self.store.log.chain = fields.encode(&draft.entries, &draft.checksums, bytes);
+    }
+
+    /// The fixed fields of the header of the next batch, which is in a segment.
+    pub(super) fn head_batch(&mut self, segment: u32, is_empty: bool) -> BatchHeader {
         let stated = self.state();
         let flushed = self.barrier.flushed;
         let LogStore { appender, segments, log, .. } = &mut self.store;
-        let fields = BatchHeader {
+        let sequence = log.next_sequence;
+        log.next_sequence += 1;
+        log.stated = stated;
+        log.note.headed(sequence, flushed, is_empty);
+        log.is_floor_wanted = false;
+        segments.carry_floor(sequence);
+        appender.carry(sequence, flushed);
+        BatchHeader {
             set_id: log.set_id,
             session: log.session,
-            generation: segments.get(outgoing.segment).generation,
+            generation: segments.get(segment).generation,
             sequence,
             previous_checksum: log.chain,
             flushed_sequence: flushed,
             floor_sequence: stated.floor_sequence,
             oldest_dirty_sequence: stated.oldest_dirty_sequence,
-        };
-        let header_bytes = outgoing.header_blocks * to_u32(BLOCK_BYTES);
-        let bytes = &mut memory.metadata_mut(outgoing.header)[..index(header_bytes)];
-        log.chain = fields.encode(&draft.entries, &draft.checksums, bytes);
-        log.next_sequence += 1;
-        log.stated = stated;
-        log.note.headed(sequence, flushed, draft.entries.is_empty());
-        log.is_floor_wanted = false;
-        segments.carry_floor(sequence);
-        appender.carry(sequence, flushed);
+        }
+    }
+}
+
+impl Log {
+    /// A draft with nothing in it, of the batch with a sequence whose header has a place.
+    pub(super) fn begin_draft(
+        &mut self,
+        (sequence, header_place): (u64, Place),
+        limits: DraftLimits,
+    ) -> Draft {
+        let mut entries = core::mem::take(&mut self.scratch_entries);
+        let mut pieces = core::mem::take(&mut self.scratch_pieces);
+        entries.clear();
+        pieces.clear();
+        Draft {
+            sequence,
+            header_place,
+            entries,
+            pieces,
+            payload_blocks: 0,
+            keeps_once: false,
+            once_pieces: Vec::new(),
+            once_blocks: 0,
+            fill_blocks: 0,
+            relocated_blocks: 0,
+            payload_max: limits.payload,
+            checksums_max: limits.checksums,
+            entries_max: limits.entries,
+            // A batch has something in it: to begin with nothing would be to grow at once.
+            checksums: Vec::with_capacity(4),
+            publish: Vec::with_capacity(4),
+            units_left: limits.units,
+        }
     }
 }

@@ -48,6 +48,15 @@ pub(super) struct Draft {
     pub units_left: u32,
 }
 
+/// Bounds of a draft.
+pub(super) struct DraftLimits {
+    pub payload: u32,
+    pub checksums: u32,
+    pub entries: usize,
+    /// Appends of clients.
+    pub units: u32,
+}
+
 impl Draft {
     /// The next payload block, counted from the batch's first until `fix_places`.
     pub fn next_place(&self) -> Place {

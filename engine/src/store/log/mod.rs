@@ -47,11 +47,13 @@ use crate::store::log::index::Index;
 use crate::store::log::reclaim::{Kept, Reclaim};
 use crate::store::log::segments::Segments;
 use crate::units::{BlockKey, Nanos, Place, VolumeIndex};
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use appender::Appender;
 use controller::Controller;
 use fills::Fill;
+use inline::late::Late;
 use keys::{KeyAppend, KeyPublish};
 use mirror::Mirrored;
 use note::Note;
@@ -82,8 +84,10 @@ pub(crate) struct LogStore {
 
 /// Purposes of the log's own operations.
 pub(crate) enum LogFlight {
-    /// A batch.
+    /// A batch, or the header of a late one.
     Batch { sequence: u64 },
+    /// A part of a late batch.
+    LatePart { sequence: u64, number: u32 },
     /// The summary of a segment.
     Summary { segment: u32, buffer: BufferId },
     /// The summary of a segment to be reclaimed.
@@ -195,6 +199,8 @@ struct Batch {
     /// Clients' writes that are wholly in it, where those share headers.
     writes: usize,
     is_done: bool,
+    /// Its open end, if its header comes last.
+    late: Option<Box<Late>>,
 }
 
 /// Statements of a header about the batches before it.
@@ -238,6 +244,8 @@ pub(crate) struct Log {
     /// Published batches that no flush covers: sequence, segment, end of the batch in it.
     ends: VecDeque<(u64, u32, u32)>,
     published: u64,
+    /// The highest sequence of which anything is published.
+    answered: u64,
     /// Blocks in buckets whose keys were published since the engine last wanted a flush for them.
     unflushed_key_blocks: u64,
     /// The sequence of the last record assembled without which something dropped from RAM would come back: a
@@ -305,6 +313,7 @@ impl Log {
             in_flight_writes: 0,
             ends: VecDeque::new(),
             published: next_sequence - 1,
+            answered: next_sequence - 1,
             last_tombstone: 0,
             zeroes_home_pending: 0,
             moved_late: Vec::new(),
@@ -337,6 +346,16 @@ impl Log {
         self.published
     }
 
+    /// The sequence that a flush has to cover, so that all is durable that is published.
+    pub fn answered(&self) -> u64 {
+        self.answered.max(self.published)
+    }
+
+    /// Writes to the device that clients wait for.
+    fn under_way(&self) -> usize {
+        self.in_flight.iter().map(|batch| batch.late.as_ref().map_or(1, |late| late.in_air())).sum()
+    }
+
     /// Whether a crash left segments without a summary.
     #[inline]
     pub fn has_missing_summaries(&self) -> bool {
@@ -350,7 +369,7 @@ impl Log {
 
     /// Whether blocks that were read from an origin wait or are in flight.
     pub fn is_filling(&self) -> bool {
-        let mut in_flight = self.in_flight.iter().flat_map(|batch| &batch.publish);
+        let mut in_flight = self.in_flight.iter().flat_map(Batch::publishes);
         self.pending_fill_blocks > 0 || in_flight.any(|publish| matches!(publish, Publish::Fill { .. }))
     }
 

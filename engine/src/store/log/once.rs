@@ -45,6 +45,9 @@ pub(super) struct OnceLayout {
 }
 
 impl OnceLayout {
+    /// The layout of a batch without any.
+    pub const NONE: OnceLayout = OnceLayout { base: 0, first_has: 0 };
+
     /// The place on the device of a block of the draft.
     pub fn place(&self, place: Place) -> Place {
         if !is_once(place) {

@@ -15,6 +15,7 @@ use crate::store::log::index::Run as IndexRun;
 use crate::store::{Changing, Lookup};
 use crate::units::{BLOCK_BYTES, BlockKey, Place, VolumeIndex};
 use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 
 impl Machine<LogStore> {
     pub(crate) fn batch_done<M: Memory>(&mut self, sequence: u64, result: Result<(), Errno>, memory: &mut M) {
@@ -28,14 +29,21 @@ impl Machine<LogStore> {
         if let Err(errno) = result {
             self.latch(errno, memory);
         }
+        self.take_done(memory);
+        self.go_on_late(memory);
+    }
+
+    /// Publishes batches that are on the device, or gives them up if the cache failed.
+    pub(super) fn take_done<M: Memory>(&mut self, memory: &mut M) {
         // HAZARD 14, RULE 4: published in log order, whatever order the device answers in: a crash cuts the
         // log at the first batch that is missing.
         while self.store.log.in_flight.front().is_some_and(|batch| batch.is_done) {
-            let batch = self.store.log.in_flight.pop_front().expect("just seen");
+            let mut batch = self.store.log.in_flight.pop_front().expect("just seen");
             self.store.log.in_flight_writes -= batch.writes;
             memory.release(batch.header);
+            self.end_late(&mut batch, memory);
             if self.latched.is_some() {
-                self.discard_batch(batch, memory);
+                self.discard_publishes(batch.publish, memory);
                 continue;
             }
             self.store.log.published = self.store.log.published.max(batch.sequence);
@@ -53,7 +61,7 @@ impl Machine<LogStore> {
     }
 
     /// Does what the publication of one append does.
-    fn publish<M: Memory>(
+    pub(super) fn publish<M: Memory>(
         &mut self,
         publish: Publish,
         checksums: &[u32],
@@ -231,9 +239,9 @@ impl Machine<LogStore> {
     }
 
     /// The cache failed: what was on its way into it never happened.
-    fn discard_batch<M: Memory>(&mut self, batch: Batch, memory: &mut M) {
+    pub(super) fn discard_publishes<M: Memory>(&mut self, publishes: Vec<Publish>, memory: &mut M) {
         let mut cut_off: BTreeSet<RequestKey> = BTreeSet::new();
-        for publish in batch.publish {
+        for publish in publishes {
             match publish {
                 Publish::Fill { volume, blocks, buffer, .. } => {
                     memory.release(buffer);
@@ -288,7 +296,7 @@ impl Machine<LogStore> {
 
     /// Requests with a part in a batch in flight: their buffers are still being read.
     pub(crate) fn is_in_batch(&self, request: RequestKey) -> bool {
-        let mut in_flight = self.store.log.in_flight.iter().flat_map(|batch| &batch.publish);
+        let mut in_flight = self.store.log.in_flight.iter().flat_map(Batch::publishes);
         in_flight.any(|publish| publish.request() == Some(request))
     }
 
@@ -300,7 +308,7 @@ impl Machine<LogStore> {
             ClientAppend::Fill(fill) => fill.volume == index,
         });
         let is_internal = self.store.log.internal.iter().any(|append| append.volume() == Some(index));
-        let mut in_flight = self.store.log.in_flight.iter().flat_map(|batch| &batch.publish);
+        let mut in_flight = self.store.log.in_flight.iter().flat_map(Batch::publishes);
         let is_in_flight = in_flight.any(|publish| publish.volume() == Some(index));
         is_pending || is_internal || is_in_flight || self.appender_concerns(index)
     }

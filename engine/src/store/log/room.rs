@@ -113,6 +113,20 @@ impl Machine<LogStore> {
         !self.is_stopping || is_stuck()
     }
 
+    /// The open segment, where the next batch begins in it, and the payload blocks for which it has room without being sealed:
+    /// at least so many, behind a header of one block.
+    pub(super) fn room_in_open_segment(&self, blocks_min: u32) -> Option<(u32, u32, u32)> {
+        let open = self.store.log.open.as_ref()?;
+        let left = self.store.segments.segment_blocks() - open.next_block;
+        let payload_max = Limits::in_segment(left).payload_max(left, &open.summary);
+        let summary_max = open.summary.blocks_needed() + LONG.summary_blocks + FLOOR_BLOCKS;
+        (payload_max >= blocks_min && summary_max <= SUMMARY_BLOCKS_MAX).then_some((
+            open.segment,
+            open.next_block,
+            payload_max,
+        ))
+    }
+
     /// Makes sure that the open segment has room; seals it and opens the next one if not.
     pub(super) fn room_for_batch<M: Memory>(&mut self, sequence: u64, memory: &mut M) -> Option<Room> {
         self.release_lingering();

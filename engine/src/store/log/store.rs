@@ -54,6 +54,7 @@ impl Operations for LogStore {
     ) {
         match flight {
             LogFlight::Batch { sequence } => m.batch_done(sequence, result, memory),
+            LogFlight::LatePart { sequence, number } => m.part_done(sequence, number, result, memory),
             LogFlight::Summary { segment, buffer } => {
                 memory.release(buffer);
                 m.summary_done(segment, result, memory);
@@ -427,6 +428,11 @@ impl Durability for LogStore {
 
     fn completed(&self) -> u64 {
         self.log.published()
+    }
+
+    fn answered_sequence(&self) -> u64 {
+        let is_off = self.segments.mutations.has(Mutation::FlushWithoutLate);
+        if is_off { self.log.published() } else { self.log.answered() }
     }
 
     fn unlogged(&mut self) -> Option<u64> {

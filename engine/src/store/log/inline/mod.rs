@@ -4,9 +4,11 @@
 //! | --- | --- |
 //! | `group_commit.rs` | how long a write waits for others |
 //! | `gathering.rs` | fills that wait for each other |
+//! | `late.rs` | headers that follow what they are of |
 
 mod gathering;
 mod group_commit;
+pub(super) mod late;
 
 use super::assembly::BATCHES_IN_FLIGHT_MAX;
 use super::draft::Draft;
@@ -21,25 +23,29 @@ use crate::number::to_u32;
 use crate::units::{BLOCK_BYTES, Nanos};
 use gathering::Gathering;
 use group_commit::{GroupCommit, Pending};
+use late::LateChoice;
 
 /// The state of this way to append.
 #[derive(Debug, Default)]
 pub(crate) struct Inline {
     pub(super) group_commit: GroupCommit,
     pub(super) gathering: Gathering,
+    pub(super) late: LateChoice,
 }
 
 impl Inline {
-    /// Whether no fill waits, and nobody has to ask again.
+    /// Whether no fill waits, and nothing that could go has to be asked again.
     #[inline]
     pub(super) fn is_quiet(&self) -> bool {
-        self.gathering.is_empty() && self.deadline().is_none()
+        // Without fills nobody asks for them.
+        self.gathering.is_empty() && self.group_commit.deadline().is_none()
     }
 
     /// When to ask again whether a batch may go, if nothing else happens before.
     #[inline]
     pub(in crate::store::log) fn deadline(&self) -> Option<Nanos> {
-        self.group_commit.deadline().into_iter().chain(self.gathering.deadline()).min()
+        let gathers = self.group_commit.deadline().into_iter().chain(self.gathering.deadline());
+        gathers.chain(self.late.until).min()
     }
 }
 
@@ -52,6 +58,7 @@ impl Machine<LogStore> {
         if self.store.appender.has_frames() && self.latched.is_none() && self.are_fills_due() {
             self.place_fills(memory);
         }
+        self.tend_late(memory);
         loop {
             let log = &self.store.log;
             let has_internal = !log.internal.is_empty() || log.is_floor_wanted;
@@ -63,8 +70,8 @@ impl Machine<LogStore> {
                 self.store.appender.clear_company_deadline();
                 return;
             }
-            let in_flight = log.in_flight.len();
-            let is_full = in_flight >= BATCHES_IN_FLIGHT_MAX;
+            let in_flight = log.under_way();
+            let is_full = log.in_flight.len().max(in_flight) >= BATCHES_IN_FLIGHT_MAX;
             let is_enough = log.pending_blocks >= self.config.group_commit_blocks;
             let writes = log.client.len();
             let is_hurried = has_internal || self.is_stopping;
@@ -95,6 +102,9 @@ impl Machine<LogStore> {
             } else {
                 u32::MAX
             };
+            if !is_company_due && self.append_late(writes_max, memory) {
+                continue;
+            }
             if !self.assemble_one(writes_max, memory) {
                 return;
             }
@@ -116,7 +126,7 @@ impl Machine<LogStore> {
     #[inline]
     fn may_follow(&mut self) -> bool {
         let LogStore { appender, log, .. } = &mut self.store;
-        let (writes, batches) = (log.client.len(), log.in_flight.len());
+        let (writes, batches) = (log.client.len(), log.under_way());
         let wait_ns_max = self.config.group_commit_wait_ns_max;
         let group_commit = &mut appender.inline_mut().group_commit;
         group_commit.may_follow(writes, batches, log.in_flight_writes, wait_ns_max)

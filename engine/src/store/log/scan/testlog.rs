@@ -175,6 +175,7 @@ pub(crate) fn new_superblock() -> Superblock {
         history: Default::default(),
         line: Default::default(),
         clean_stop: false,
+        lasting_boot: [0; 16],
         is_ephemeral: false,
         cache_bytes: CACHE_BYTES,
         layout: Layout::Log(GEOMETRY),

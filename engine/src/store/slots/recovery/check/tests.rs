@@ -49,6 +49,7 @@ impl Scene {
             history: Default::default(),
             line: Default::default(),
             clean_stop: false,
+            lasting_boot: [0; 16],
             is_ephemeral: false,
             cache_bytes: layout.cache_bytes(),
             layout: Layout::Slots(layout),
