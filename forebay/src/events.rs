@@ -134,6 +134,8 @@ events! {
     HalfLost "F44" Error,
     /// A half of a mirrored cache counts again.
     HalfBack "F45" Notice,
+    /// The daemon has no memory that outlives it.
+    NoLastingMemory "F46" Warning,
     /// A client was refused for what it is.
     ClientRefused "F60" Warning,
     /// Certificates could not be read again.

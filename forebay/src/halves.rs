@@ -7,6 +7,7 @@
 //! notes in the state directory know the names.
 
 use crate::control::Connection;
+use crate::lasting;
 use crate::log::notice;
 use crate::opening;
 use crate::ownership::is_same;
@@ -304,7 +305,11 @@ impl Search {
             );
         }
         let One { device, .. } = self.found.swap_remove(0);
-        let image = Pair::alone(BlockingDevice::new(&device));
+        let mut image = BlockingDevice::new(&device);
+        if let Ok((superblock, _)) = load_superblock(&mut image) {
+            image = image.with_shadows(lasting::late_headers(&superblock)?);
+        }
+        let image = Pair::alone(image);
         Ok(Found { halves: Halves::single(&device), image, remarks: Vec::new() })
     }
 }

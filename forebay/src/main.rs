@@ -12,6 +12,7 @@ mod formatting;
 mod halves;
 mod http;
 mod interrupt;
+mod lasting;
 mod log;
 mod metrics;
 mod nearest;

@@ -96,6 +96,7 @@ pub fn renew(
         base_sequence: 1,
         history: Default::default(),
         line: Default::default(),
+        lasting_boot: [0; 16],
         clean_stop: true,
         is_ephemeral: true,
         cache_bytes: cache.size_bytes(),

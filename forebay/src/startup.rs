@@ -10,6 +10,7 @@ use crate::events::Event;
 use crate::formatting;
 use crate::halves::{self, CacheImage, Halves};
 use crate::interrupt::Interrupts;
+use crate::lasting::{self, LastingFile};
 use crate::log::{event, event_of};
 use crate::opening::open_origin as open_origin_of;
 use crate::origin;
@@ -28,6 +29,7 @@ use engine::limits::Config;
 use engine::mutation::Mutations;
 use engine::recovery::{self, Growth, OpenError, Opened, Options, Sample};
 use engine::units::{BLOCK_BYTES, Place, SECTOR_BYTES, VOLUMES_MAX, VolumeId, VolumeIndex, payload_checksum};
+use live::buffers::LastingMemory;
 use live::devices::BlockingDevice;
 use live::devices::{self, Access, Device, DeviceError, DeviceSpec};
 use live::server::POOL_BYTES_DEFAULT;
@@ -84,6 +86,8 @@ pub struct Prepared {
     pub options: RunOptions,
     /// The session that it is to have.
     pub session: NewSession,
+    /// Memory that outlives the daemon, and its file; `None` if the cache has none.
+    pub lasting: Option<(LastingFile, LastingMemory)>,
 }
 
 /// A session that has not begun.
@@ -95,6 +99,7 @@ pub struct NewSession {
     config: Config,
     record: Arc<LiveRecord>,
     prepared_in: Duration,
+    lasting: Option<LastingFile>,
 }
 
 /// A session that has begun.
@@ -117,10 +122,12 @@ impl NewSession {
     /// # Errors
     /// If the notes or the cache cannot be written.
     pub fn begin(self) -> Result<Begun> {
-        let NewSession { cache, halves, mut image, found, config, record, prepared_in } = self;
+        let NewSession { cache, halves, mut image, mut found, config, record, prepared_in, lasting } = self;
         let began_at = Instant::now();
         // From here on the cache may come to hold data that the origin lacks: that is noted first.
         record.claim_names(&halves.all_names(&cache), halves.names.as_ref())?;
+        lasting::restore(&mut image, &found.superblock, &cache)?;
+        found.superblock.lasting_boot = lasting.map_or([0; 16], |lasting| lasting.boot());
         let opened = recovery::begin_session(&mut image, found, Mutations::NONE)
             .map_err(|error| refused(&cache, &error))?;
         record.change(|record| record.superblock_update = opened.superblock.update)?;
@@ -158,6 +165,7 @@ pub fn prepare(
         .with_context(|| format!("{spec} was created with profile {}", superblock.profile))?;
     let mut record = state.load_or_new(&superblock.set_id)?;
     check_newest(spec, &superblock, &record, &state)?;
+    lasting::check_found(&superblock, spec)?;
     renumber_abandoned(&mut image, &mut superblock, &mut record, spec)?;
 
     let volumes = open_origins(&superblock, spec, &options.origin, interrupts)?;
@@ -184,6 +192,7 @@ pub fn prepare(
     let identity = CacheIdentity::new(spec, &superblock, &composition);
     let record = Arc::new(LiveRecord::new(state.clone(), record));
     let prepared_in = started_at.elapsed();
+    let (lasting, lasting_memory) = LastingFile::open(&found.superblock, halves.names.is_some()).unzip();
     let session = NewSession {
         cache: spec.clone(),
         halves: halves.clone(),
@@ -192,9 +201,22 @@ pub fn prepare(
         config,
         record: Arc::clone(&record),
         prepared_in,
+        lasting: lasting.clone(),
     };
     let options = options.clone();
-    Ok(Prepared { cache: spec.clone(), halves, volumes, record, state, identity, memory, options, session })
+    let lasting = lasting.zip(lasting_memory);
+    Ok(Prepared {
+        cache: spec.clone(),
+        halves,
+        volumes,
+        record,
+        state,
+        identity,
+        memory,
+        options,
+        session,
+        lasting,
+    })
 }
 
 /// Refuses a cache whose content is void or old by the notes: another one took its place, or it was served since.
@@ -257,13 +279,16 @@ pub fn begin_on(
     cache: &Device,
     record: &LiveRecord,
     (config, index_bytes): (Config, u64),
+    lasting: Option<&LastingFile>,
     change: Option<Change>,
 ) -> Result<Begun> {
     let began_at = Instant::now();
     let mut image = BlockingDevice::new(cache);
+    let lasting_boot = lasting.map_or([0; 16], LastingFile::boot);
     let options = Options { index_budget_bytes: index_bytes, repair: false, mutations: Mutations::NONE };
     let opened = recovery::inspect(&mut image, options)
         .and_then(|mut found| {
+            found.superblock.lasting_boot = lasting_boot;
             change.into_iter().for_each(|change| found.superblock.history.note(change));
             recovery::begin_session(&mut image, found, Mutations::NONE)
         })

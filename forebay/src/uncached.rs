@@ -78,6 +78,7 @@ pub fn serve(
     let record = LiveRecord::new(state, record);
     let (log, printer) = Log::open()?;
     let config = Config {
+        lasting: None,
         pool_bytes: POOL_BYTES_DEFAULT,
         kept_bytes: 0,
         cache: None,

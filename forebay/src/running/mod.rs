@@ -23,6 +23,7 @@ use crate::configuration::Configuration;
 use crate::control::{Answer, Answering, Progress, Question};
 use crate::events::Event;
 use crate::interrupt::{Interrupts, spawn};
+use crate::lasting::LastingFile;
 use crate::log::{Log, event};
 use crate::origin;
 use crate::report::{
@@ -116,6 +117,8 @@ pub struct Running {
     /// Its scrubs.
     scrubbing: Scrubbing,
     is_ending: AtomicBool,
+    /// The file of memory that outlives the daemon, if there is one.
+    lasting: Option<LastingFile>,
     /// Number of times that an origin was noted to need its cache after a failure.
     doubts: Arc<AtomicU64>,
 }
@@ -138,6 +141,29 @@ pub struct Era {
     pub recovery: RecoveryReport,
     /// Bytes written to it by earlier sessions, as far as they were noted.
     pub written_before_bytes: u64,
+}
+
+impl Era {
+    /// The era of the cache with which a daemon begins.
+    fn first(
+        name: DeviceSpec,
+        device: Option<Device>,
+        identity: CacheIdentity,
+        begun: &Begun,
+        written_before_bytes: u64,
+    ) -> Era {
+        let superblock = begun.engine.superblock();
+        Era {
+            name,
+            device,
+            cache_bytes: superblock.cache_bytes,
+            identity,
+            session: superblock.session,
+            began: Instant::now(),
+            recovery: begun.recovery,
+            written_before_bytes,
+        }
+    }
 }
 
 /// Settings of how a daemon is watched.
@@ -207,7 +233,9 @@ pub fn run<T: Send + 'static>(
     interrupts: &Interrupts,
     job: impl FnOnce(&Arc<Running>) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let Prepared { cache, halves, volumes, record, state, identity, memory, options, session } = prepared;
+    let Prepared { cache, halves, volumes, record, state, identity, memory, options, session, lasting } =
+        prepared;
+    let (lasting, lasting_memory) = lasting.unzip();
     let volumes = ServedVolumes::new(volumes);
     let (log, printer) = Log::open()?;
     let latch = Arc::new(OnceLock::new());
@@ -220,6 +248,7 @@ pub fn run<T: Send + 'static>(
     let config = Config {
         pool_bytes: memory.pool_bytes,
         kept_bytes: memory.kept_bytes,
+        lasting: lasting_memory,
         cache: first,
         mirror: second,
         origins: origins(&volumes),
@@ -242,17 +271,9 @@ pub fn run<T: Send + 'static>(
     let mut begun = None;
     let engine = server.run(|| {
         interrupts.attend();
-        let Begun { engine, recovery } = session.begin()?;
-        let era = Era {
-            name: cache,
-            device: shared.only(),
-            cache_bytes: engine.superblock().cache_bytes,
-            identity,
-            session: engine.superblock().session,
-            began: Instant::now(),
-            recovery,
-            written_before_bytes,
-        };
+        let begun_now = session.begin()?;
+        let era = Era::first(cache, shared.only(), identity, &begun_now, written_before_bytes);
+        let Begun { engine, .. } = begun_now;
         let running = Arc::new(Running {
             handle,
             volumes,
@@ -286,6 +307,7 @@ pub fn run<T: Send + 'static>(
             warming_left_bytes: AtomicU64::new(0),
             scrubbing: Scrubbing::default(),
             is_ending: AtomicBool::new(false),
+            lasting,
         });
         let _ = running.me.set(Arc::downgrade(&running));
         begun = Some(Arc::clone(&running));
@@ -669,6 +691,7 @@ impl Running {
             if status.cache.latched {
                 return Ok(());
             }
+            self.lasting.iter().for_each(LastingFile::remove);
             self.record.change(|record| {
                 record.superblock_update = superblock.update;
                 record.written_bytes = self.lifetime_written_bytes(status);

@@ -302,10 +302,13 @@ impl Running {
         let (device, handed, carried_bytes) = match successor {
             Successor::Heir(device) => {
                 let mut new = BlockingDevice::new(device);
+                let (heir, _) = recovery::load_superblock(&mut new)?;
+                self.lasting.iter().try_for_each(|lasting| lasting.name_for(&heir.set_id))?;
                 (device, repeat(|| recovery::hand_over(&mut old, &mut new, Mutations::NONE)), 0)
             }
             Successor::Same { cache_bytes } => {
                 let set_id = random_bytes().context("cannot make a new set id")?;
+                self.lasting.iter().try_for_each(|lasting| lasting.name_for(&set_id))?;
                 let composition = era.identity.composition;
                 let layout =
                     formatting::divide(&era.identity.profile, &composition, &era.name, *cache_bytes)?;
@@ -336,7 +339,8 @@ impl Running {
             }
         };
         let change = Change::new(now_seconds(), "", change.0, &change.1, &change.2);
-        let begun = begin_on(device, &self.record, (config, shares.index_bytes), Some(change))?;
+        let lasting = self.lasting.as_ref();
+        let begun = begin_on(device, &self.record, (config, shares.index_bytes), lasting, Some(change))?;
         let next = Era {
             name: device.spec().clone(),
             device: Some(device.clone()),
@@ -384,7 +388,8 @@ impl Running {
         let superblock = superblock::load(&mut BlockingDevice::new(era.device()?), &era.identity.device)?;
         let composition = &era.identity.composition;
         let config = engine_config(&superblock, composition, discards(volumes.iter().map(|one| &**one)));
-        let begun = begin_on(era.device()?, &self.record, (config, self.memory.index_bytes), None)?;
+        let (bounds, lasting) = ((config, self.memory.index_bytes), self.lasting.as_ref());
+        let begun = begin_on(era.device()?, &self.record, bounds, lasting, None)?;
         self.handle.swap(begun.engine, None).context("the cache has operations under way")?;
         self.forget_holds();
         Ok(())

@@ -2,6 +2,7 @@
 
 use crate::arguments::Check;
 use crate::halves::{self, CacheImage, Found};
+use crate::lasting::{self, Left};
 use crate::log::notice;
 use crate::output::{Output, Size};
 use crate::startup::check_memory_for_index;
@@ -9,6 +10,7 @@ use crate::startup::index_bytes;
 use crate::superblock;
 use anyhow::{Result, anyhow, bail};
 use engine::check::{self, Report};
+use engine::format::Superblock;
 use engine::image::Image;
 use engine::units::BLOCK_BYTES;
 use live::devices::{Access, DeviceSpec};
@@ -52,6 +54,7 @@ pub(super) fn run(arguments: &Check) -> Result<()> {
     if let Ok((superblock, _)) = engine::recovery::load_superblock(&mut image) {
         superblock::check_line(&superblock, &spec.to_string())?;
         check_memory_for_index(&superblock)?;
+        look_for_lasting(&mut image, superblock, arguments)?;
     }
     let mut report = check::check(&mut image);
     let other = if image.turn_over() { Some(check::check(&mut image)) } else { None };
@@ -95,6 +98,23 @@ pub(super) fn run(arguments: &Check) -> Result<()> {
             checked.errors_count
         ),
     }
+}
+
+/// Tells that what the last daemon kept in memory is gone, or gives it up.
+fn look_for_lasting(image: &mut CacheImage, mut superblock: Superblock, arguments: &Check) -> Result<()> {
+    let spec = &arguments.cache;
+    let Left::Missing(path) = lasting::left(&superblock)? else { return Ok(()) };
+    let path = path.display();
+    if !arguments.repair {
+        notice(format_args!(
+            "{path}, which has what the last daemon wrote last, is gone: {spec} is not served without it"
+        ));
+        return Ok(());
+    }
+    superblock.lasting_boot = [0; 16];
+    halves::store(image, &mut superblock, spec)?;
+    notice(format_args!("what the last daemon wrote last, and nobody flushed, is given up: {path} is gone"));
+    Ok(())
 }
 
 /// Prints a report, for people or as JSON.

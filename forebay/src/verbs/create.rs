@@ -101,6 +101,7 @@ pub(super) fn run(arguments: Create) -> Result<()> {
         base_sequence: 1,
         history: Default::default(),
         line: Default::default(),
+        lasting_boot: [0; 16],
         clean_stop: true,
         is_ephemeral,
         cache_bytes,

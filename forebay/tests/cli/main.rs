@@ -12,6 +12,7 @@ mod duel;
 mod ephemeral;
 mod interrupt;
 mod journal;
+mod lasting;
 mod limits;
 mod metrics;
 mod mirror;

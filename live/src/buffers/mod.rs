@@ -12,11 +12,14 @@
 //! - I3: a buffer with references has its length in the frame table; every other entry is 0.
 
 mod arena;
+mod lasting;
 
 use arena::Arena;
+use engine::format::LASTING_BYTES;
 use engine::limits::{ENGINE_BUFFER_BYTES_MAX, ENGINE_POOL_BYTES};
 use engine::memory::{BufferId, Memory, Purpose, Slice};
 use engine::units::{BLOCK_BYTES, payload_checksum};
+pub use lasting::{BootId, LastingMemory, boot_id, left_in};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::io;
 use std::ptr::NonNull;
@@ -47,6 +50,8 @@ pub struct Pool {
     door: Arena,
     /// Buffers of the doors that came back since the start.
     door_returns: u64,
+    /// Memory that outlives the process, if there is any.
+    lasting: Option<LastingMemory>,
 }
 
 // SAFETY: the mapping is private to the pool and reached only through it; the pool is used by one
@@ -98,7 +103,15 @@ impl Pool {
             engine: Arena::new(0, engine_frames, quota_bytes),
             door: Arena::new(engine_frames, door_frames, door_bytes),
             door_returns: 0,
+            lasting: None,
         })
+    }
+
+    /// The same with memory that outlives the process.
+    #[must_use]
+    pub fn with_lasting(mut self, lasting: Option<LastingMemory>) -> Pool {
+        self.lasting = lasting;
+        self
     }
 
     /// A buffer for a client's data, with one reference; `None` if the doors' quota has no room.
@@ -242,6 +255,15 @@ impl Memory for Pool {
 
     fn zero(&mut self, slice: Slice) {
         self.bytes_mut(slice).fill(0);
+    }
+
+    #[inline]
+    fn lasting_bytes(&self) -> usize {
+        self.lasting.as_ref().map_or(0, |_| LASTING_BYTES)
+    }
+
+    fn store_lasting(&mut self, at_bytes: usize, bytes: &[u8]) {
+        self.lasting.as_mut().expect("the engine saw that there is such memory").store(at_bytes, bytes);
     }
 }
 

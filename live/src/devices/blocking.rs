@@ -20,13 +20,21 @@ static TOKENS: AtomicU64 = AtomicU64::new(0);
 #[derive(Debug)]
 pub struct BlockingDevice {
     device: Device,
+    /// Bytes that are read instead of those of the device, by offset, until they are written over.
+    shadows: Vec<(u64, Vec<u8>)>,
 }
 
 impl BlockingDevice {
     /// Uses `device` by waiting.
     #[must_use]
     pub fn new(device: &Device) -> BlockingDevice {
-        BlockingDevice { device: device.clone() }
+        BlockingDevice { device: device.clone(), shadows: Vec::new() }
+    }
+
+    /// Reads these bytes where the device has others, as if they had been written.
+    #[must_use]
+    pub fn with_shadows(self, shadows: Vec<(u64, Vec<u8>)>) -> BlockingDevice {
+        BlockingDevice { shadows, ..self }
     }
 
     /// Reads exactly `bytes` from any offset.
@@ -34,7 +42,9 @@ impl BlockingDevice {
     /// # Errors
     /// The device's errno; [`Errno::INVAL`] if the range is not inside the device.
     pub fn read_at(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), Errno> {
-        read(&self.device, offset_bytes, bytes)
+        read(&self.device, offset_bytes, bytes)?;
+        cast_shadows(&self.shadows, offset_bytes, bytes);
+        Ok(())
     }
 
     /// Writes `bytes` at the offset; both are multiples of the device's sector.
@@ -48,6 +58,8 @@ impl BlockingDevice {
         if !offset_bytes.is_multiple_of(sector_bytes) || !len_bytes.is_multiple_of(sector_bytes) {
             return Err(Errno::INVAL);
         }
+        let end = offset_bytes + len_bytes;
+        self.shadows.retain(|(at, shadow)| *at >= end || at + shadow.len() as u64 <= offset_bytes);
         let mut bounce = AlignedBytes::new(bytes.len().min(TRANSFER_BYTES_MAX));
         let mut offset_bytes = offset_bytes;
         for chunk in bytes.chunks(TRANSFER_BYTES_MAX) {
@@ -101,6 +113,19 @@ impl BlockingDevice {
                 Transfer::None(result) => result,
                 Transfer::Read { .. } | Transfer::Write { .. } => Ok(()),
             },
+        }
+    }
+}
+
+/// Puts shadows over what was read at an offset.
+fn cast_shadows(shadows: &[(u64, Vec<u8>)], offset_bytes: u64, bytes: &mut [u8]) {
+    let end = offset_bytes + bytes.len() as u64;
+    for (at, shadow) in shadows {
+        let (from, to) = ((*at).max(offset_bytes), (at + shadow.len() as u64).min(end));
+        if from < to {
+            let place = |byte: u64, first: u64| usize::try_from(byte - first).expect("inside what was read");
+            bytes[place(from, offset_bytes)..place(to, offset_bytes)]
+                .copy_from_slice(&shadow[place(from, *at)..place(to, *at)]);
         }
     }
 }
@@ -171,9 +196,10 @@ impl Image for BlockingDevice {
     }
 
     fn read_group(&mut self, reads: &mut [ReadAt]) {
-        let device = &self.device;
+        let (device, shadows) = (&self.device, &self.shadows);
         let perform = |request: &mut ReadAt| {
             request.result = read(device, request.offset_bytes, &mut request.bytes);
+            cast_shadows(shadows, request.offset_bytes, &mut request.bytes);
         };
         if reads.len() <= 1 {
             reads.iter_mut().for_each(perform);
@@ -239,6 +265,21 @@ mod tests {
         round_trip(&file.path().display().to_string());
         round_trip("mem:1M");
         round_trip("model:ssd?size=1M&speed=1000");
+    }
+
+    #[test]
+    fn shadows_are_read_until_they_are_written_over() {
+        let device = open(&parse("mem:1M").unwrap(), Access::Exclusive).unwrap();
+        let shadows = vec![(4096, vec![1; 4096]), (16384, vec![2; 4096])];
+        let mut disk = BlockingDevice::new(&device).with_shadows(shadows);
+        let mut bytes = [9; 10];
+        disk.read_at(4091, &mut bytes).unwrap();
+        assert_eq!(bytes, [0, 0, 0, 0, 0, 1, 1, 1, 1, 1]);
+        disk.write_at(0, &[3; 8192]).unwrap();
+        assert_eq!(Image::read(&mut disk, 4096, 4096).unwrap(), vec![3; 4096]);
+        assert_eq!(Image::read(&mut disk, 12288, 8192).unwrap()[4096..], vec![2; 4096]);
+        let mut below = BlockingDevice::new(&device);
+        assert_eq!(Image::read(&mut below, 16384, 4096).unwrap(), vec![0; 4096], "the device has none");
     }
 
     #[test]

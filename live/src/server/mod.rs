@@ -18,7 +18,7 @@ pub use handle::{ControlError, ControlOp, Handle, Pending};
 pub use notice::ServerNotice;
 pub use refusal::Refusal;
 
-use crate::buffers::{DOOR_BYTES_MIN, Pool};
+use crate::buffers::{DOOR_BYTES_MIN, LastingMemory, Pool};
 use crate::devices::Device;
 use crate::doors::nbd::listener::{Listener, SocketOwner};
 use crate::doors::{Export, NAME_BYTES_MAX};
@@ -63,6 +63,8 @@ pub struct Config {
     pub pool_bytes: u64,
     /// Of that, what the engine keeps dirty data in ([`engine::limits::Config::memory_bytes`]).
     pub kept_bytes: u64,
+    /// Memory that outlives the process, if there is any: writes that come alone cost less then.
+    pub lasting: Option<LastingMemory>,
     /// The cache device, or the first half of a mirrored cache, if there is one.
     pub cache: Option<Device>,
     /// The second half of a mirrored cache, if there is one.
@@ -194,7 +196,7 @@ impl<C: Core + 'static> Server<C> {
     ///
     /// # Errors
     /// [`ServeError`]: memory or addresses that are not to be had.
-    pub fn new(config: Config) -> Result<(Server<C>, Handle<C>), ServeError> {
+    pub fn new(mut config: Config) -> Result<(Server<C>, Handle<C>), ServeError> {
         let pool_bytes = config.pool_bytes;
         assert!(config.origins.len() <= VOLUMES_MAX, "a cache has at most {VOLUMES_MAX} volumes");
         assert!((1..=REACTORS_MAX).contains(&config.reactors), "there are 1 to {REACTORS_MAX} reactors");
@@ -206,7 +208,8 @@ impl<C: Core + 'static> Server<C> {
             return Err(ServeError::Export { name, min_block_bytes });
         }
         let pool = Pool::with_kept(pool_bytes - ENGINE_POOL_BYTES - config.kept_bytes, config.kept_bytes)
-            .map_err(|source| ServeError::Pool { pool_bytes, source })?;
+            .map_err(|source| ServeError::Pool { pool_bytes, source })?
+            .with_lasting(config.lasting.take());
         let owner = SocketOwner { permissions: config.socket_permissions, group: config.socket_group };
         let listeners = config.listen.iter().map(|address| listen(address, owner));
         let listeners = listeners.collect::<Result<Vec<_>, _>>()?;

@@ -145,6 +145,7 @@ pub fn serve_with<C: Core + Send + 'static>(
     let notices = Arc::new(Mutex::new(Vec::new()));
     let noticed = Arc::clone(&notices);
     let mut config = Config {
+        lasting: None,
         pool_bytes: POOL_BYTES_MIN,
         kept_bytes: 0,
         cache: None,

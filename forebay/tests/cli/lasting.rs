@@ -1,0 +1,90 @@
+//! Goal: what a daemon answered and had not written yet outlives it, whoever looks next; and nobody goes on without it. Method: a
+//! client that sends writes one after the other and flushes nothing, a kill, and then verbs and another daemon.
+
+use crate::scene::{Daemon, Scene, pattern};
+use live::nbd::client::{Address, Client};
+use std::fs;
+use std::path::PathBuf;
+
+const MIB: u64 = 1 << 20;
+const BLOCK: u64 = 4096;
+/// Writes that the daemon answers in a row.
+const WRITES: u64 = 12;
+
+fn content(round: u64, at: u64) -> Vec<u8> {
+    pattern(round * 100 + at + 1, BLOCK)
+}
+
+/// Lets a client write blocks one by one, and kills the daemon when the last one is answered.
+fn write_and_kill(scene: &Scene, daemon: Daemon, round: u64) {
+    let mut client = Client::connect(&Address::Unix(daemon.socket.clone()), "disk").expect("it is served");
+    for at in 0..WRITES {
+        let written = client.write(at * 3 * BLOCK, &content(round, at)).expect("it is connected");
+        written.expect("the cache takes it");
+    }
+    assert!(!files(scene).is_empty(), "the daemon has memory that outlives it");
+    daemon.kill();
+}
+
+/// The files of memory that outlives daemons.
+fn files(scene: &Scene) -> Vec<PathBuf> {
+    let all = fs::read_dir(scene.place.path("run")).expect("the run directory is there");
+    let paths = all.map(|entry| entry.expect("it can be listed").path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "lasting")).collect()
+}
+
+#[test]
+fn what_was_answered_is_there_after_a_kill() {
+    let scene = Scene::new(64 * MIB, &["--mode", "writeback"]);
+    for round in 0..6 {
+        let daemon = scene.serve();
+        write_and_kill(&scene, daemon, round);
+        // Who looks at the cache sees it, and changes nothing.
+        scene.place.done(&["check", &scene.cache]);
+        let status = scene.status();
+        let dirty_bytes = status["volumes"][0]["dirty_bytes"].as_u64().expect("a number");
+        assert!(dirty_bytes >= WRITES * BLOCK, "{status}");
+        let daemon = scene.serve();
+        let found = daemon.read("disk");
+        for at in 0..WRITES {
+            let from = (at * 3 * BLOCK) as usize;
+            assert!(found[from..from + BLOCK as usize] == content(round, at), "round {round}, write {at}");
+        }
+        match round % 2 {
+            0 => daemon.kill(),
+            _ => {
+                daemon.stop();
+                assert_eq!(files(&scene), Vec::<PathBuf>::new(), "a clean stop needs none");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cache_is_not_served_without_it() {
+    let scene = Scene::new(64 * MIB, &["--mode", "writeback"]);
+    let daemon = scene.serve();
+    write_and_kill(&scene, daemon, 1);
+    files(&scene).iter().for_each(|file| fs::remove_file(file).expect("it is there"));
+    scene.place.refused(&["serve", &scene.cache], 1, &[".lasting", "FOREBAY_RUN_DIR", "check", "--repair"]);
+    let told = scene.place.forebay(&["check", &scene.cache]);
+    assert!(String::from_utf8_lossy(&told.stderr).contains("is not served without it"), "{told:?}");
+    scene.place.done(&["check", &scene.cache, "--repair"]);
+    scene.serve().stop();
+}
+
+#[test]
+fn a_cache_that_took_anothers_place_has_it_too() {
+    let scene = Scene::new(128 * MIB, &["--mode", "writeback"]);
+    let larger = scene.place.file("larger.img", 192 * MIB);
+    let daemon = scene.serve();
+    scene.place.done(&["replace", &scene.cache, &larger]);
+    write_and_kill(&scene, daemon, 3);
+    let daemon = scene.place.serve(&larger, &[]);
+    let found = daemon.read("disk");
+    for at in 0..WRITES {
+        let from = (at * 3 * BLOCK) as usize;
+        assert!(found[from..from + BLOCK as usize] == content(3, at), "write {at}");
+    }
+    daemon.stop();
+}
