@@ -276,7 +276,9 @@ impl Opened {
 /// # Errors
 /// [`OpenError`]; nothing was written unless it is [`OpenError::Device`].
 pub fn open<I: Image>(image: &mut I, options: Options) -> Result<Opened, OpenError> {
-    let opened = inspect(image, options)?;
+    let mut opened = inspect(image, options)?;
+    // Who has memory that outlives the process begins the session by itself.
+    opened.superblock.lasting_boot = Default::default();
     begin_session(image, opened, options.mutations)
 }
 

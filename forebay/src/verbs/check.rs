@@ -145,6 +145,7 @@ fn one_half(report: &Report, name: &str, arguments: &Check) -> Result<()> {
 /// Makes the cache usable, and reports the loss.
 fn repair(image: &mut CacheImage, spec: &DeviceSpec) -> Result<()> {
     let superblock = superblock::load(image, &spec.to_string())?;
+    lasting::restore(image, &superblock, spec)?;
     let index_budget_bytes = index_bytes(&superblock, image.is_mirrored());
     let taken_back = check::repair(image, index_budget_bytes)
         .map_err(|error| anyhow!("the cache {spec} cannot be repaired: {error}"))?;

@@ -26,6 +26,15 @@ fn write_and_kill(scene: &Scene, daemon: Daemon, round: u64) {
     daemon.kill();
 }
 
+/// A client reads what was written in a round.
+fn expect_found(daemon: &Daemon, round: u64) {
+    let found = daemon.read("disk");
+    for at in 0..WRITES {
+        let from = (at * 3 * BLOCK) as usize;
+        assert!(found[from..from + BLOCK as usize] == content(round, at), "round {round}, write {at}");
+    }
+}
+
 /// The files of memory that outlives daemons.
 fn files(scene: &Scene) -> Vec<PathBuf> {
     let all = fs::read_dir(scene.place.path("run")).expect("the run directory is there");
@@ -45,11 +54,7 @@ fn what_was_answered_is_there_after_a_kill() {
         let dirty_bytes = status["volumes"][0]["dirty_bytes"].as_u64().expect("a number");
         assert!(dirty_bytes >= WRITES * BLOCK, "{status}");
         let daemon = scene.serve();
-        let found = daemon.read("disk");
-        for at in 0..WRITES {
-            let from = (at * 3 * BLOCK) as usize;
-            assert!(found[from..from + BLOCK as usize] == content(round, at), "round {round}, write {at}");
-        }
+        expect_found(&daemon, round);
         match round % 2 {
             0 => daemon.kill(),
             _ => {
@@ -58,6 +63,17 @@ fn what_was_answered_is_there_after_a_kill() {
             }
         }
     }
+}
+
+#[test]
+fn a_repair_keeps_it() {
+    let scene = Scene::new(64 * MIB, &["--mode", "writeback"]);
+    let daemon = scene.serve();
+    write_and_kill(&scene, daemon, 1);
+    scene.place.done(&["check", &scene.cache, "--repair"]);
+    let daemon = scene.serve();
+    expect_found(&daemon, 1);
+    daemon.stop();
 }
 
 #[test]
@@ -81,10 +97,6 @@ fn a_cache_that_took_anothers_place_has_it_too() {
     scene.place.done(&["replace", &scene.cache, &larger]);
     write_and_kill(&scene, daemon, 3);
     let daemon = scene.place.serve(&larger, &[]);
-    let found = daemon.read("disk");
-    for at in 0..WRITES {
-        let from = (at * 3 * BLOCK) as usize;
-        assert!(found[from..from + BLOCK as usize] == content(3, at), "write {at}");
-    }
+    expect_found(&daemon, 3);
     daemon.stop();
 }
