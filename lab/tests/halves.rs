@@ -293,6 +293,23 @@ fn a_half_that_fails_to_take_what_it_has_wrong_does_not_count() {
     world.verify().expect("everything is there");
 }
 
+/// What a power cut left on one half alone is on the other one before that half stops to count, because it fails to take the
+/// head of a segment that it has wrong.
+#[test]
+fn a_start_takes_along_what_a_failing_half_alone_has() {
+    for half in Half::BOTH {
+        let (mut world, _) = with_full_segments();
+        let written = world.write(0, blocks(300, 2));
+        world.succeed(written).expect("nothing is wrong");
+        world.cut_power(|write| if write.target == half.target() { Fate::Kept } else { Fate::Lost });
+        assert!(world.rot_end(half, 1, true));
+        world.fail_half(half, Failing::Once(Kind::Write));
+        world.open().expect("the other half is well");
+        assert_eq!(world.standings()[half.at()], Standing::Out);
+        world.verify_cut().expect("everything that was flushed is there, and nothing is half there");
+    }
+}
+
 #[test]
 fn a_scrub_of_one_device_tells_of_damage() {
     let mut world = World::new(Setup { is_checked_on_open: false, ..Setup::new(1) });

@@ -260,31 +260,42 @@ impl<I: Image> Pair<I> {
         let preferred = self.preferred;
         let turned = core::mem::take(&mut self.turned[preferred.at()]);
         // RULE 20: what is damaged on the half that is read is mended first, or the rest would copy it.
-        let turned = turned.into_iter().map(|range| (preferred.other(), range));
+        let from_other = turned.iter().map(|range| (preferred.other(), *range));
         let others = superblocks.into_iter().chain(regions).map(|range| (preferred, range));
-        let mut are_mended = [true; 2];
-        for (source, (from, len)) in turned.chain(others) {
+        let mut copying = Copying { known, have_failed: [false; 2], from_other: &turned };
+        for (source, (from, len)) in from_other.chain(others) {
             let mut at = from;
             while at < (from + len).min(size_bytes) {
                 let bytes = COPY_BYTES.min((from + len).min(size_bytes) - at);
-                are_mended[source.at()] &= self.copy_range(source, at, index_wide(bytes), known)?;
+                self.copy_range(source, at, index_wide(bytes), &mut copying)?;
                 at += bytes;
             }
+        }
+        let Copying { have_failed, .. } = copying;
+        if have_failed == [true; 2] {
+            return Err(Errno::IO);
         }
         self.flush_halves()?;
         // RULE 20: not before everything that it alone had is on the other one.
         for half in Half::BOTH {
-            if !are_mended[half.at()] && self.halves.iter().all(Option::is_some) {
+            if have_failed[half.at()] && self.halves.iter().all(Option::is_some) {
                 self.lose(half);
             }
         }
         Ok(())
     }
 
-    /// Copies the blocks that differ from a half. The half that gets them does not count any more if it fails. False if the half
-    /// that is read failed to take what it had wrong.
-    fn copy_range(&mut self, source: Half, at: u64, len: usize, known: Knows<'_>) -> Result<bool, Errno> {
-        let [Some(first), Some(second)] = &mut self.halves else { return Ok(true) };
+    /// Copies the blocks that differ from a half, and what that has wrong from the other one. A half that fails to take a block
+    /// has failed.
+    fn copy_range(
+        &mut self,
+        source: Half,
+        at: u64,
+        len: usize,
+        copying: &mut Copying<'_>,
+    ) -> Result<(), Errno> {
+        let preferred = self.preferred;
+        let [Some(first), Some(second)] = &mut self.halves else { return Ok(()) };
         let (from, to) = match source {
             Half::First => (first, second),
             Half::Second => (second, first),
@@ -294,33 +305,38 @@ impl<I: Image> Pair<I> {
             // It is gone, and with it what it alone had and recovery has seen: the next start does with the other one.
             return Err(Errno::IO);
         }
-        let mut is_mended = true;
         for (offset_bytes, (block, there)) in (at..).step_by(BLOCK).zip(good.iter().zip(&other)) {
             let is_page = |page: &u64| (*page..page + wide(PAIR_PAGE_BYTES)).contains(&offset_bytes);
-            if block == there || PAIR_PAGE_OFFSETS.iter().any(is_page) {
+            if block == there
+                || PAIR_PAGE_OFFSETS.iter().any(is_page)
+                || (source == preferred && copying.is_from_other(offset_bytes))
+            {
                 continue;
             }
             let mut said = |bytes: &Option<Vec<u8>>| {
-                bytes.as_ref().map_or(Known::Wrong, |bytes| known(offset_bytes, bytes))
+                bytes.as_ref().map_or(Known::Wrong, |bytes| (copying.known)(offset_bytes, bytes))
             };
             let said = [said(block), said(there)];
             if said.contains(&Known::Differs) {
                 continue;
             }
+            if block.is_none() && there.is_some() && said[1] == Known::Wrong {
+                // Recovery has read it, and nobody has it any more: the next start does with the other half.
+                return Err(Errno::IO);
+            }
             // RULE 20: rot on the half that is read is not copied over what is whole.
             let mends = there
                 .as_ref()
                 .filter(|_| said[0] == Known::Wrong && (block.is_none() || said[1] == Known::Right));
-            match (mends, block) {
-                (Some(there), _) => is_mended &= from.write(offset_bytes, there).is_ok(),
-                (None, Some(block)) if to.write(offset_bytes, block).is_err() => {
-                    self.lose(source.other());
-                    return Ok(is_mended);
-                }
-                (None, _) => (),
-            }
+            let (half, device, right) = match (mends, block) {
+                (Some(there), _) => (source, &mut *from, there),
+                (None, Some(block)) => (source.other(), &mut *to, block),
+                (None, None) => continue,
+            };
+            let has_failed = &mut copying.have_failed[half.at()];
+            *has_failed = *has_failed || device.write(offset_bytes, right).is_err();
         }
-        Ok(is_mended)
+        Ok(())
     }
 
     fn lose(&mut self, half: Half) {
@@ -387,6 +403,21 @@ impl<I: Image> Pair<I> {
                 return Ok(());
             }
         }
+    }
+}
+
+/// The copy of what differs between two halves.
+struct Copying<'a> {
+    known: Knows<'a>,
+    /// The halves that failed to take a block.
+    have_failed: [bool; 2],
+    /// Ranges, of which the half that is not read otherwise has what counts.
+    from_other: &'a [(u64, u64)],
+}
+
+impl Copying<'_> {
+    fn is_from_other(&self, offset_bytes: u64) -> bool {
+        self.from_other.iter().any(|(from, len)| (*from..from + len).contains(&offset_bytes))
     }
 }
 

@@ -372,7 +372,10 @@ impl<'a> Load<'a> {
 
     fn rot_half(&mut self, world: &mut World) {
         let (half, is_data, draw) = (self.weak_half(), !self.halves.one_in(4), self.halves.next_u64());
-        world.rot_half(half, is_data, draw);
+        // What the other one lacks this one alone has.
+        if world.hurt() != Some(half.other()) {
+            world.rot_half(half, is_data, draw);
+        }
     }
 
     /// The half that may fail: any, one at a time; always the same one where that rots.
