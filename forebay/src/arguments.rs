@@ -545,7 +545,8 @@ pub struct Check {
     /// The cache device, as given to create.
     #[arg(value_name = "CACHE", value_parser = devices::parse)]
     pub cache: DeviceSpec,
-    /// Cut the log where it is broken, or take damaged records of slots back, and say what that loses.
+    /// Cut the log where it is broken, take damaged records of slots back, give up what a killed daemon kept in a file that is
+    /// gone, and say what that loses.
     #[arg(long)]
     pub repair: bool,
     /// How to print.

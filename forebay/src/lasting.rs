@@ -124,9 +124,20 @@ impl LastingFile {
         if names.contains(&path) {
             return Ok(());
         }
+        // One that is there is of a daemon that was killed before that cache was served: nothing was answered there.
+        let _ = std::fs::remove_file(&path);
         std::fs::hard_link(&names[0], &path).with_context(|| format!("cannot make {}", path.display()))?;
         names.push(path);
         Ok(())
+    }
+
+    /// Takes all other names away: those caches gave their place to this one.
+    pub fn name_only(&self, set_id: &SetId) {
+        let own = path_of(set_id);
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        for path in names.extract_if(.., |path| *path != own) {
+            let _ = std::fs::remove_file(path);
+        }
     }
 
     /// Removes the file of a cache that stopped cleanly: it says nothing any more.

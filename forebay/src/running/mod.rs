@@ -691,7 +691,8 @@ impl Running {
             if status.cache.latched {
                 return Ok(());
             }
-            self.lasting.iter().for_each(LastingFile::remove);
+            // A session that did not end cleanly may still have something there.
+            self.lasting.iter().filter(|_| superblock.clean_stop).for_each(LastingFile::remove);
             self.record.change(|record| {
                 record.superblock_update = superblock.update;
                 record.written_bytes = self.lifetime_written_bytes(status);

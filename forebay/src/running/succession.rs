@@ -341,6 +341,7 @@ impl Running {
         let change = Change::new(now_seconds(), "", change.0, &change.1, &change.2);
         let lasting = self.lasting.as_ref();
         let begun = begin_on(device, &self.record, (config, shares.index_bytes), lasting, Some(change))?;
+        lasting.into_iter().for_each(|lasting| lasting.name_only(&superblock.set_id));
         let next = Era {
             name: device.spec().clone(),
             device: Some(device.clone()),

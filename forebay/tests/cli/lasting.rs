@@ -98,5 +98,10 @@ fn a_cache_that_took_anothers_place_has_it_too() {
     write_and_kill(&scene, daemon, 3);
     let daemon = scene.place.serve(&larger, &[]);
     expect_found(&daemon, 3);
+    scene.place.done(&["resize", &larger, "128M"]);
+    write_and_kill(&scene, daemon, 4);
+    let daemon = scene.place.serve(&larger, &[]);
+    expect_found(&daemon, 4);
     daemon.stop();
+    assert_eq!(files(&scene), Vec::<PathBuf>::new(), "no name of it is left");
 }

@@ -31,7 +31,8 @@
 //! Where one half of a mirrored cache rots, it is always the same one, and the other one never fails: two faults are more than
 //! two devices stand.
 //!
-//! A process crash leaves the device alone: any of the writes in flight land or do not, each as a whole.
+//! A process crash leaves the device alone: any of the writes in flight land or do not, each as a whole. Memory that outlives
+//! the process is there afterwards, and what it holds is written before anything else is done; a power cut empties it.
 //!
 //! # Behind the cache's back
 //!

@@ -173,14 +173,14 @@ impl Machine<LogStore> {
             return false;
         };
         let request = &self.requests[*request];
-        let is_alone = self.halves.is_none() && self.config.order.is_none() && !appender.has_frames();
+        let is_supported = self.halves.is_none() && self.config.order.is_none() && !appender.has_frames();
         self.waiting_for_part(units_max).0 <= PART_BLOCKS_MAX
             && log.internal.is_empty()
             && !log.is_floor_wanted
             && request.route == Route::Log
             // Its flush would wait for the header.
             && !request.wants_fua()
-            && is_alone
+            && is_supported
             && !self.is_stopping
             && segments.free() >= self.reserved()
             && memory.lasting_bytes() >= LASTING_BYTES
