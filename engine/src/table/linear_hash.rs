@@ -246,8 +246,12 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
         slot[at..].first_chunk_mut().expect("a slot ends with a row")
     }
 
-    /// Adds an entry, which must not be there yet.
-    pub fn insert(&mut self, pages: &mut Pages, hash: u64, tag: u32, row: &[u32; ROW]) {
+    /// Adds an entry, which must not be there yet. Answers where it lies.
+    pub fn insert(&mut self, pages: &mut Pages, hash: u64, tag: u32, row: &[u32; ROW]) -> Position {
+        self.len += 1;
+        if self.len > u64::from(self.directory.buckets()) * wide(LOAD) {
+            self.split(pages);
+        }
         let bucket = self.directory.bucket_of(hash);
         let first = self.directory.first(pages, bucket);
         let old_count = if first == Address::NONE { 0 } else { count(pages.words(first)) };
@@ -264,10 +268,7 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
         slot[HEADER_WORDS + at] = remainder_of(hash, tag);
         let row_at = row_offset::<ROW, STEP>(at + 1, at);
         slot[row_at..row_at + ROW].copy_from_slice(row);
-        self.len += 1;
-        if self.len > u64::from(self.directory.buckets()) * wide(LOAD) {
-            self.split(pages);
-        }
+        Position { slot: self.directory.first(pages, bucket), at: to_u32(at) }
     }
 
     /// Takes an entry away.

@@ -17,6 +17,9 @@ const WORD_BITS: u32 = PAGE_WORDS.trailing_zeros();
 /// One more than the largest page number; the last one would reach [`Address::NONE`].
 const PAGES_MAX: usize = (1 << (u32::BITS - WORD_BITS)) - 1;
 
+/// The content of a page.
+pub type PageWords = [u32; PAGE_WORDS];
+
 const _: () = assert!(PAGE_WORDS.is_power_of_two(), "an address is a page number and a word number");
 
 /// A word of a page.
@@ -57,7 +60,9 @@ impl PageNumber {
 /// All pages, those in use and those that wait for the next use.
 #[derive(Debug)]
 pub struct Pages {
-    pages: Vec<Box<[u32; PAGE_WORDS]>>,
+    pages: Vec<Box<PageWords>>,
+    /// Memory for more pages.
+    spare: Vec<Box<PageWords>>,
     /// For a page in use whatever its user links it to; for a free one the next free one.
     links: Vec<PageNumber>,
     first_free: PageNumber,
@@ -69,7 +74,13 @@ impl Pages {
     #[inline]
     #[must_use]
     pub fn new() -> Pages {
-        Pages { pages: Vec::new(), links: Vec::new(), first_free: PageNumber::NONE, free: 0 }
+        Pages {
+            pages: Vec::new(),
+            spare: Vec::new(),
+            links: Vec::new(),
+            first_free: PageNumber::NONE,
+            free: 0,
+        }
     }
 
     /// A page with undefined content, linked to `link`.
@@ -90,9 +101,20 @@ impl Pages {
             self.pages.reserve_exact(more);
             self.links.reserve_exact(more);
         }
-        self.pages.push(Box::new([0; PAGE_WORDS]));
+        let words = self.spare.pop().unwrap_or_else(|| Box::new([0; PAGE_WORDS]));
+        self.pages.push(words);
         self.links.push(link);
         PageNumber(to_u32(self.pages.len() - 1))
+    }
+
+    /// Takes memory for a page to come, instead of the heap's.
+    pub fn take_spare(&mut self, words: Box<PageWords>) {
+        self.spare.push(words);
+    }
+
+    /// Gives up what memory there is for pages to come.
+    pub fn drop_spare(&mut self) {
+        self.spare = Vec::new();
     }
 
     /// Gives a page back.
@@ -137,9 +159,9 @@ impl Pages {
     /// Bytes on the heap.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
-        let lists = self.pages.capacity() * size_of::<Box<[u32; PAGE_WORDS]>>()
+        let lists = (self.pages.capacity() + self.spare.capacity()) * size_of::<Box<PageWords>>()
             + self.links.capacity() * size_of::<PageNumber>();
-        wide(self.pages.len()) * PAGE_BYTES + wide(lists)
+        wide(self.pages.len() + self.spare.len()) * PAGE_BYTES + wide(lists)
     }
 
     /// Of the bytes on the heap, those that wait for the next use.
@@ -148,11 +170,11 @@ impl Pages {
         wide(self.free) * PAGE_BYTES
     }
 
-    /// An upper bound of [`Pages::allocated_bytes`] after `more` more pages than are in use now.
+    /// An upper bound of [`Pages::allocated_bytes`] after `more` more pages than are in use now, and without spare ones.
     #[must_use]
     pub fn allocated_bytes_after(&self, more: u64) -> u64 {
         let pages = wide(self.pages.len() - self.free) + more;
-        let per_page = wide(size_of::<Box<[u32; PAGE_WORDS]>>() + size_of::<PageNumber>());
+        let per_page = wide(size_of::<Box<PageWords>>() + size_of::<PageNumber>());
         let lists = (pages + wide(Self::list_step(index_wide(pages)))).max(wide(self.pages.capacity()));
         pages.max(wide(self.pages.len())) * PAGE_BYTES + lists * per_page
     }
@@ -192,6 +214,21 @@ mod tests {
         assert_eq!(pages.take(second), first);
         assert_eq!(pages.allocated_bytes(), bytes);
         assert_eq!(pages.free_bytes(), 0);
+    }
+
+    #[test]
+    fn spare_memory_is_used_first_and_given_up() {
+        let mut pages = Pages::new();
+        for _ in 0..2 {
+            pages.take_spare(Box::new([7; PAGE_WORDS]));
+        }
+        let bytes = pages.allocated_bytes();
+        let first = pages.take(PageNumber::NONE);
+        assert_eq!(pages.words(Address::new(first, 0))[0], 7, "a page has undefined content");
+        assert!(pages.allocated_bytes() >= bytes, "nothing left the heap");
+        pages.drop_spare();
+        assert!(pages.allocated_bytes() <= pages.allocated_bytes_after(0));
+        assert_eq!((pages.in_use(), pages.free_bytes()), (1, 0));
     }
 
     #[test]

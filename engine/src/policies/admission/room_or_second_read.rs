@@ -24,17 +24,30 @@ const FRAMES_PER_ENTRY: u32 = 2;
 const PARTS: u8 = 4;
 
 /// First reads of a group: its tag, in which part of the time the last one was, and a bit for each of its pieces.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Entry {
     tag: u8,
     part: u8,
     reads: u16,
 }
 
+impl Entry {
+    fn of(word: u32) -> Entry {
+        let [tag, part, low, high] = word.to_le_bytes();
+        Entry { tag, part, reads: u16::from_le_bytes([low, high]) }
+    }
+
+    fn word(self) -> u32 {
+        let [low, high] = self.reads.to_le_bytes();
+        u32::from_le_bytes([self.tag, self.part, low, high])
+    }
+}
+
 /// The policy.
 #[derive(Clone, Debug)]
 pub struct RoomOrSecondRead {
-    entries: Vec<Entry>,
+    /// An [`Entry`] in each word. Zeroes take no time to make: the kernel has memory for them when they are touched.
+    entries: Vec<u32>,
     /// The part of the time that this is, after which so many first reads are left; numbers come round.
     part: u8,
     part_reads_left: u32,
@@ -47,7 +60,7 @@ impl RoomOrSecondRead {
     pub fn new(frames: u32) -> RoomOrSecondRead {
         let part_reads = frames / u32::from(PARTS) + 1;
         RoomOrSecondRead {
-            entries: vec![Entry::default(); index(frames / FRAMES_PER_ENTRY + 1)],
+            entries: vec![0; index(frames / FRAMES_PER_ENTRY + 1)],
             part: 0,
             part_reads_left: part_reads,
             part_reads,
@@ -69,15 +82,20 @@ impl RoomOrSecondRead {
         let place = mul_high(spread, wide(self.entries.len()));
         let [tag, ..] = spread.to_le_bytes();
         let bit = 1 << (piece.0 % GROUP_PIECES);
-        let entry = &mut self.entries[index_wide(place)];
+        let word = &mut self.entries[index_wide(place)];
+        let mut entry = Entry::of(*word);
         if entry.tag != tag || self.part.wrapping_sub(entry.part) > PARTS {
-            *entry = Entry { tag, part: self.part, reads: 0 };
+            entry = Entry { tag, part: self.part, reads: 0 };
         }
         entry.reads ^= bit;
-        if entry.reads & bit == 0 {
+        let is_second = entry.reads & bit == 0;
+        if !is_second {
+            entry.part = self.part;
+        }
+        *word = entry.word();
+        if is_second {
             return true;
         }
-        entry.part = self.part;
         self.part_reads_left -= 1;
         if self.part_reads_left == 0 {
             (self.part, self.part_reads_left) = (self.part.wrapping_add(1), self.part_reads);

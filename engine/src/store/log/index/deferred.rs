@@ -5,29 +5,34 @@
 //! so those of one part touch the same few buckets, which stay near the processor. Of one block all changes are in one part, in
 //! their order, and no change depends on another block. So the index is the same in the end.
 //!
+//! What waits is as large as what it becomes, and the first touch of memory costs more than all else. So it waits in pages, and
+//! the table takes those of one part when that is carried out.
+//!
 //! * I1: changes of one block are carried out in the order in which they came.
-//! * I2: what waits takes no more than half of what the budget has left, or [`WAITING_BYTES_MIN`] if that is more.
+//! * I2: what waits takes no more than half of what the budget has left, or [`WAITING_BYTES_MIN`] if that is more, and one page
+//!   for each part.
 
 use super::permutation::permute;
 use super::{Entry, GROUP_BLOCKS, GROUP_BLOCKS_NEW, Index, Run, split};
 use crate::number::{index, index_wide, low_u32, to_u32, wide};
+use crate::table::page::{PAGE_BYTES, PAGE_WORDS, PageWords};
 use crate::units::{BlockKey, Place};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// Parts of the table: low bits of a hash.
-const PART_BITS: u32 = 10;
+/// Parts of the table at the most: each has its buckets in a processor's own memory then, also in a table for a tebibyte.
+const PARTS_MAX: u64 = 1 << 10;
 /// Bytes that may wait, however small the budget is.
 const WAITING_BYTES_MIN: u64 = 1 << 20;
-/// Bytes that wait at the most: more do not make it faster. With a quarter of that, 460 GiB of groups took 1.8 times as long.
-const WAITING_BYTES_MAX: u64 = 1 << 30;
 /// Bytes of a block alone and of a group in the index, about.
 const SINGLE_BYTES: u64 = 16;
 const GROUP_BYTES: u64 = 90;
-/// A list that grows has room for twice as many.
-const STEP_BYTES: u64 = 2 * wide(size_of::<Step>());
-const CHECKSUM_BYTES: u64 = 2 * wide(size_of::<u32>());
 /// Longer ranges are taken away at once.
 const REMOVED_BLOCKS_MAX: u64 = 64 * GROUP_BLOCKS;
+/// Words of a step before its checksums.
+const STEP_WORDS: usize = 3;
+/// So many steps before its turn the memory of a step is asked for.
+const LEAD_STEPS: usize = 8;
 
 const KEY_BITS: u32 = BlockKey::END.trailing_zeros();
 const BLOCKS_BITS: u32 = GROUP_BLOCKS.trailing_zeros();
@@ -75,14 +80,22 @@ struct Step {
     /// From the lowest bits: the first block, one less than the number of blocks, the change.
     packed: u64,
     place: Place,
-    /// The checksum of a single block.
-    checksum: u32,
 }
 
 impl Step {
-    fn new(change: Change, first: BlockKey, blocks: u64, place: Place, checksum: u32) -> Step {
+    fn new(change: Change, first: BlockKey, blocks: u64, place: Place) -> Step {
         let packed = first.0 | (blocks - 1) << KEY_BITS | change.number() << (KEY_BITS + BLOCKS_BITS);
-        Step { packed, place, checksum }
+        Step { packed, place }
+    }
+
+    /// Reads it from the words of a page.
+    fn read(words: &[u32]) -> Step {
+        Step { packed: u64::from(words[0]) | u64::from(words[1]) << u32::BITS, place: Place(words[2]) }
+    }
+
+    /// Its words on a page; those of an insertion have checksums behind them.
+    fn words(self) -> [u32; STEP_WORDS] {
+        [low_u32(self.packed), low_u32(self.packed >> u32::BITS), self.place.0]
     }
 
     fn change(self) -> Change {
@@ -97,8 +110,12 @@ impl Step {
         (self.packed >> KEY_BITS & (GROUP_BLOCKS - 1)) + 1
     }
 
-    fn is_insertion(self) -> bool {
-        matches!(self.change(), Change::InsertClean | Change::InsertDirty)
+    /// Blocks of which it has the checksums.
+    fn checksums(self) -> usize {
+        match self.change() {
+            Change::InsertClean | Change::InsertDirty => index_wide(self.blocks()),
+            _ => 0,
+        }
     }
 
     /// Carries it out; an insertion has the checksums of its blocks.
@@ -139,42 +156,78 @@ impl Step {
     }
 }
 
-/// Changes that wait for one part of the table.
-#[derive(Clone, Debug, Default)]
+/// Changes that wait for one part of the table, in their order.
+#[derive(Debug, Default)]
 struct Part {
-    steps: Vec<Step>,
-    /// Checksums of the insertions of several blocks, one after the other.
-    checksums: Vec<u32>,
+    pages: Vec<WaitingPage>,
+}
+
+/// A page of steps that wait: as many of its words are used.
+#[derive(Debug)]
+struct WaitingPage {
+    words: Box<PageWords>,
+    used: usize,
+}
+
+impl WaitingPage {
+    fn carry_out(&self, index: &mut Index) {
+        let mut words = &self.words[..self.used];
+        let (mut ahead, mut lead) = (words, 0);
+        while !words.is_empty() {
+            while lead < LEAD_STEPS && !ahead.is_empty() {
+                let step = Step::read(ahead);
+                index.load_part_ahead(step.first(), to_u32(step.blocks()));
+                ahead = &ahead[STEP_WORDS + step.checksums()..];
+                lead += 1;
+            }
+            let step = Step::read(words);
+            let (checksums, rest) = words[STEP_WORDS..].split_at(step.checksums());
+            step.carry_out(index, checksums);
+            words = rest;
+            lead -= 1;
+        }
+    }
+}
+
+impl Part {
+    /// Appends a step. Answers whether it took one more page.
+    fn push(&mut self, step: Step, checksums: &[u32]) -> bool {
+        let words = STEP_WORDS + checksums.len();
+        let is_full = self.pages.last().is_none_or(|page| page.used + words > PAGE_WORDS);
+        if is_full {
+            self.pages.push(WaitingPage { words: Box::new([0; PAGE_WORDS]), used: 0 });
+        }
+        let page = self.pages.last_mut().expect("a page with room");
+        let (head, rest) = page.words[page.used..page.used + words].split_at_mut(STEP_WORDS);
+        head.copy_from_slice(&step.words());
+        rest.copy_from_slice(checksums);
+        page.used += words;
+        is_full
+    }
 }
 
 /// An index in the making.
 #[derive(Debug)]
 pub struct DeferredIndex {
     index: Index,
-    /// Empty if nothing waits ever.
+    /// As many as a power of two; none if nothing waits ever.
     parts: Vec<Part>,
-    steps: u64,
-    checksums: u64,
+    pages: u64,
     /// Blocks that are inserted, at the most: alone, and in groups.
     singles: u64,
     groups: u64,
-    bytes_max: u64,
+    pages_max: u64,
 }
 
 impl DeferredIndex {
     /// An empty index with a budget as [`Index::new`] has it. If it does not defer, each change is carried out at once.
     pub fn new(budget_bytes: u64, defers: bool) -> DeferredIndex {
-        let parts = if defers { 1 << PART_BITS } else { 0 };
-        let mut deferred = DeferredIndex {
-            index: Index::new(budget_bytes),
-            parts: alloc::vec![Part::default(); parts],
-            steps: 0,
-            checksums: 0,
-            singles: 0,
-            groups: 0,
-            bytes_max: 0,
-        };
-        deferred.measure_room();
+        let index = Index::new(budget_bytes);
+        let mut deferred =
+            DeferredIndex { index, parts: Vec::new(), pages: 0, singles: 0, groups: 0, pages_max: 0 };
+        if defers {
+            deferred.measure_room();
+        }
         deferred
     }
 
@@ -188,6 +241,7 @@ impl DeferredIndex {
     pub fn finish(mut self) -> Index {
         self.carry_out();
         self.index.end_reservation();
+        self.index.drop_spare_pages();
         self.index
     }
 
@@ -208,7 +262,7 @@ impl DeferredIndex {
             } else {
                 self.groups += 1;
             }
-            self.push(Step::new(change, first, blocks, place, of_part[0]), of_part);
+            self.push(Step::new(change, first, blocks, place), of_part);
         }
     }
 
@@ -238,7 +292,7 @@ impl DeferredIndex {
 
     fn push_all(&mut self, change: Change, first: BlockKey, blocks: u64, place: Place) {
         for (first, blocks, place) in parts_of(first, blocks, place) {
-            self.push(Step::new(change, first, blocks, place, 0), &[]);
+            self.push(Step::new(change, first, blocks, place), &[]);
         }
     }
 
@@ -249,52 +303,35 @@ impl DeferredIndex {
             return;
         }
         let hash = permute(split(step.first()).0);
-        let part = &mut self.parts[index(low_u32(hash) & ((1 << PART_BITS) - 1))];
-        part.steps.push(step);
-        self.steps += 1;
-        if checksums.len() > 1 {
-            part.checksums.extend_from_slice(checksums);
-            self.checksums += wide(checksums.len());
-        }
-        if self.steps * STEP_BYTES + self.checksums * CHECKSUM_BYTES >= self.bytes_max {
+        let at = index(low_u32(hash)) & (self.parts.len() - 1);
+        self.pages += u64::from(self.parts[at].push(step, checksums));
+        if self.pages > self.pages_max {
             self.carry_out();
         }
     }
 
     fn carry_out(&mut self) {
-        if self.steps == 0 {
+        if self.pages == 0 {
             return;
         }
         let wanted_bytes = self.singles * SINGLE_BYTES + self.groups * GROUP_BYTES;
         if self.index.allocated_bytes() + wanted_bytes <= self.index.budget_bytes() {
             self.index.reserve(self.singles, self.groups);
         }
-        for part in &mut self.parts {
-            let mut checksums = part.checksums.as_slice();
-            for &step in &part.steps {
-                match step.blocks() {
-                    blocks @ 2.. if step.is_insertion() => {
-                        let (of_step, rest) = checksums.split_at(index_wide(blocks));
-                        checksums = rest;
-                        step.carry_out(&mut self.index, of_step);
-                    }
-                    _ => step.carry_out(&mut self.index, &[step.checksum]),
-                }
-            }
-            part.steps.clear();
-            part.checksums.clear();
+        for page in self.parts.iter_mut().flat_map(|part| part.pages.drain(..)) {
+            page.carry_out(&mut self.index);
+            self.index.take_spare_page(page.words);
         }
-        (self.steps, self.checksums, self.singles, self.groups) = (0, 0, 0, 0);
+        (self.pages, self.singles, self.groups) = (0, 0, 0);
         self.measure_room();
     }
 
+    /// Finds how much may wait, and in how many parts: each has some pages, or most of them would be empty.
     fn measure_room(&mut self) {
         let left_bytes = self.index.budget_bytes().saturating_sub(self.index.allocated_bytes());
-        self.bytes_max = (left_bytes / 2).clamp(WAITING_BYTES_MIN, WAITING_BYTES_MAX);
-        if self.bytes_max < WAITING_BYTES_MAX {
-            // Lists keep the room that they once had.
-            self.parts.fill(Part::default());
-        }
+        self.pages_max = (left_bytes / 2).max(WAITING_BYTES_MIN) / PAGE_BYTES;
+        let parts = (self.pages_max / 4).clamp(1, PARTS_MAX).next_power_of_two();
+        self.parts.resize_with(index_wide(parts), Part::default);
     }
 }
 
@@ -435,7 +472,7 @@ mod tests {
             let first = BlockKey(permute(at) * GROUP_BLOCKS);
             let place = Place(to_u32(at));
             deferred.insert(Run { first, place, dirty: at % 100 == 0, hits: 0, checksums: &[1] });
-            let waiting = deferred.steps * STEP_BYTES;
+            let waiting = deferred.pages * PAGE_BYTES;
             let allocated = deferred.index.allocated_bytes();
             assert!(
                 allocated + waiting <= most_bytes + WAITING_BYTES_MIN,

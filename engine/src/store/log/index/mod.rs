@@ -21,8 +21,9 @@ mod visit;
 
 use crate::number::{const_u32, index, index_wide, to_u16, to_u32, wide};
 use crate::table::linear_hash::{LinearHash, Position};
-use crate::table::page::{PAGE_BYTES, Pages};
+use crate::table::page::{PAGE_BYTES, PageWords, Pages};
 use crate::units::{BlockKey, Place};
+use alloc::boxed::Box;
 use permutation::{permute, unpermute};
 use rows::{CHECKSUMS_AT, GROUP_WORDS, GroupHead, SINGLE_WORDS, SingleKind, bits, runs};
 
@@ -165,6 +166,16 @@ impl Index {
         self.singles.load_ahead(&self.pages, permute(split(key).0));
     }
 
+    /// The same for blocks of one group, `blocks` of them.
+    #[inline]
+    fn load_part_ahead(&self, key: BlockKey, blocks: u32) {
+        if blocks < GROUP_BLOCKS_NEW {
+            self.load_ahead(key);
+        } else {
+            self.groups.load_ahead(&self.pages, permute(split(key).0));
+        }
+    }
+
     /// Makes room for blocks that come soon, alone or in so many groups: the tables grow at once, and stay as large until
     /// [`Index::end_reservation`].
     pub fn reserve(&mut self, singles: u64, groups: u64) {
@@ -176,6 +187,18 @@ impl Index {
     pub fn end_reservation(&mut self) {
         self.singles.end_reservation(&mut self.pages);
         self.groups.end_reservation(&mut self.pages);
+    }
+
+    /// Takes memory that it will use for what is inserted next, as far as its budget goes.
+    pub fn take_spare_page(&mut self, words: Box<PageWords>) {
+        if self.allocated_bytes() + PAGE_BYTES <= self.budget_bytes {
+            self.pages.take_spare(words);
+        }
+    }
+
+    /// Gives up memory that it was given and has no use for.
+    pub fn drop_spare_pages(&mut self) {
+        self.pages.drop_spare();
     }
 
     /// Inserts the run. Every entry it replaces is given to `replaced`.
@@ -472,14 +495,24 @@ impl Index {
         }
         if part.blocks() >= GROUP_BLOCKS_NEW {
             self.remove_singles(part.group, part.hash, part.mask(), replaced);
-            if let Some((position, mut head)) = group {
-                self.clear_in_group(position, &mut head, part.mask());
-                self.dissolve(part.hash, position, head);
+            let new = GroupHead { base: part.base(), valid: 0, dirty: 0, hits: 0 };
+            let position = match group {
+                // Nothing is left of the old one: its entry is the new one's.
+                Some((position, mut head)) if head.valid & !part.mask() == 0 => {
+                    self.clear_in_group(position, &mut head, part.mask());
+                    position
+                }
+                Some((position, mut head)) => {
+                    self.clear_in_group(position, &mut head, part.mask());
+                    self.dissolve(part.hash, position, head);
+                    self.add_group(part.hash, new)
+                }
+                None => self.add_group(part.hash, new),
+            };
+            self.join_group(part, position, new);
+            if part.mask() != u16::MAX {
+                self.absorb(part.hash, position);
             }
-            let head = GroupHead { base: part.base(), valid: 0, dirty: 0, hits: 0 };
-            let position = self.add_group(part.hash, head);
-            self.join_group(part, position, head);
-            self.absorb(part.hash, position);
             return;
         }
         if let Some((position, mut head)) = group
@@ -520,8 +553,7 @@ impl Index {
     fn add_group(&mut self, hash: u64, head: GroupHead) -> Position {
         let mut row = [0; GROUP_WORDS];
         head.write(&mut row);
-        self.groups.insert(&mut self.pages, hash, 0, &row);
-        self.groups.find(&self.pages, hash, 0).expect("just added")
+        self.groups.insert(&mut self.pages, hash, 0, &row)
     }
 
     /// Puts the blocks of `part` into a group that they lie in line with.
