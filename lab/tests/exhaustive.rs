@@ -81,6 +81,34 @@ const SCRIPTS: &[Script<'static>] = &[
         ],
     },
     Script {
+        name: "one_by_one",
+        volume_sectors: VOLUME_SECTORS,
+        is_wrapped: false,
+        modes: &[WriteMode::Writeback],
+        acts: &[
+            // It goes with the head of a segment.
+            Write(blocks(4, 1)),
+            Settle,
+            // Three parts at least, or the next batch goes with its header.
+            Write(blocks(9, 2)),
+            Settle,
+            Write(blocks(4, 1)),
+            Settle,
+            Write(blocks(10, 1)),
+            Settle,
+            Flush,
+            Write(sectors(75, 9)),
+            Settle,
+            Write(blocks(20, 1)),
+            Write(blocks(4, 1)),
+            Flush,
+            Settle,
+            Write(blocks(30, 1)),
+            Settle,
+            Rest,
+        ],
+    },
+    Script {
         name: "fua",
         volume_sectors: VOLUME_SECTORS,
         is_wrapped: false,
@@ -254,18 +282,28 @@ fn script(name: &str) -> Script<'static> {
 
 /// Plays a script in all its modes, with other times of the devices for each seed, and prints what was visited.
 fn explore(name: &str, seeds: u64) {
-    explore_on(name, seeds, false);
+    explore_in(name, seeds, |explorer| explorer);
 }
 
-/// The same on one device, or on two.
-fn explore_on(name: &str, seeds: u64, is_mirrored: bool) {
+/// After each crash one of two devices is lost for good.
+fn on_two_devices(explorer: Explorer<'_>) -> Explorer<'_> {
+    Explorer { is_mirrored: true, ..explorer }
+}
+
+/// The end of the process leaves late headers in memory.
+fn with_lasting_memory(explorer: Explorer<'_>) -> Explorer<'_> {
+    Explorer { has_lasting_memory: true, ..explorer }
+}
+
+/// The same in other worlds.
+fn explore_in(name: &str, seeds: u64, world: fn(Explorer<'_>) -> Explorer<'_>) {
     let script = script(name);
     #[expect(clippy::disallowed_methods, reason = "how long it took is printed, and decides nothing")]
     let started = std::time::Instant::now();
     let mut all = Visited::default();
     for &mode in script.modes {
         for seed in 1..=seeds {
-            match (Explorer { is_mirrored, ..Explorer::new(script, mode, seed) }).explore() {
+            match world(Explorer::new(script, mode, seed)).explore() {
                 Ok(visited) => all.add(&visited),
                 Err(found) => panic!("{found}"),
             }
@@ -292,15 +330,34 @@ fn overwrite() {
     explore("overwrite", 3);
 }
 
-/// After each crash one of the two devices is lost for good.
 #[test]
 fn overwrite_on_two_devices() {
-    explore_on("overwrite", 1, true);
+    explore_in("overwrite", 1, on_two_devices);
 }
 
 #[test]
 fn flush_after_flush_on_two_devices() {
-    explore_on("flush_after_flush", 1, true);
+    explore_in("flush_after_flush", 1, on_two_devices);
+}
+
+#[test]
+fn late_headers() {
+    explore_in("one_by_one", 3, with_lasting_memory);
+}
+
+#[test]
+fn late_headers_among_flushes() {
+    explore_in("flush_among_writes", 1, with_lasting_memory);
+}
+
+#[test]
+fn late_headers_of_what_goes_home() {
+    explore_in("destage_and_rewrite", 1, with_lasting_memory);
+}
+
+#[test]
+fn late_headers_beside_a_mode_that_changes() {
+    explore_in("change_of_mode", 1, with_lasting_memory);
 }
 
 #[test]
@@ -375,6 +432,10 @@ fn rot_at_every_moment() {
             assert!(visited.states > 100 && visited.refused > 0, "{name} visits little: {visited:?}");
         }
     }
+    let explorer = with_lasting_memory(Explorer::new(script("one_by_one"), WriteMode::Writeback, 1));
+    let visited = explorer.explore_rot().unwrap_or_else(|found| panic!("{found}"));
+    println!("late headers: {visited:?}");
+    assert!(visited.states > 100 && visited.ends_lost > 0, "late headers: {visited:?}");
 }
 
 /// The same with lines taken out.
@@ -421,5 +482,19 @@ fn planted_bugs_are_found() {
             "{}: {found}",
             mutation.name()
         );
+    }
+}
+
+/// The same of late headers.
+#[cfg(feature = "mutations")]
+#[test]
+fn planted_bugs_of_late_headers_are_found() {
+    use engine::mutation::Mutation;
+    for mutation in [Mutation::LateForgotten, Mutation::HeaderBeforePayload, Mutation::FlushWithoutLate] {
+        let explorer = with_lasting_memory(Explorer::new(script("one_by_one"), WriteMode::Writeback, 1));
+        let mutations = Mutations::NONE.with(mutation);
+        let found = Explorer { mutations, ..explorer }.explore().expect_err(mutation.name());
+        let kind = found.violation.kind;
+        assert_eq!(kind, forebay_lab::violation::Kind::Content, "{}: {found}", mutation.name());
     }
 }

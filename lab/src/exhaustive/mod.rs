@@ -149,6 +149,8 @@ pub struct Explorer<'a> {
     pub seed: u64,
     /// Whether the cache is mirrored: after each crash a half is lost for good.
     pub is_mirrored: bool,
+    /// Whether the process has memory that outlives it.
+    pub has_lasting_memory: bool,
     /// Planted bugs.
     pub mutations: Mutations,
 }
@@ -166,7 +168,8 @@ impl<'a> Explorer<'a> {
     /// A script on one device, without planted bugs.
     #[must_use]
     pub fn new(script: Script<'a>, mode: WriteMode, seed: u64) -> Explorer<'a> {
-        Explorer { script, mode, seed, is_mirrored: false, mutations: Mutations::NONE }
+        let (is_mirrored, has_lasting_memory) = (false, false);
+        Explorer { script, mode, seed, is_mirrored, has_lasting_memory, mutations: Mutations::NONE }
     }
 
     /// Visits every state.
@@ -320,6 +323,7 @@ impl<'a> Explorer<'a> {
         let mut setup = Setup::new(self.seed);
         setup.volumes = vec![VolumeSetup { sectors: self.script.volume_sectors, mode: self.mode }];
         setup.is_mirrored = self.is_mirrored;
+        setup.has_lasting_memory = self.has_lasting_memory;
         setup.mutations = self.mutations;
         setup.config = small_bounds;
         let mut world = World::new(setup);

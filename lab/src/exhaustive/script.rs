@@ -56,6 +56,7 @@ pub struct Script<'a> {
 struct View {
     writes: Vec<(Target, u64, u64, bool)>,
     outstanding: usize,
+    lasting: Vec<u8>,
 }
 
 impl View {
@@ -65,7 +66,7 @@ impl View {
             .iter()
             .map(|write| (write.target, write.first, write.sectors(), write.is_in_flight))
             .collect();
-        View { writes, outstanding: world.outstanding() }
+        View { writes, outstanding: world.outstanding(), lasting: world.lasting().to_vec() }
     }
 }
 

@@ -145,6 +145,11 @@ impl Options {
         self.set(Knob::lasting, u64::from(!random.one_in(3)));
     }
 
+    /// Draws how often small writes come before a crash.
+    pub(super) fn draw_trickles(&mut self, random: &mut Random) {
+        self.set(Knob::trickles, if random.one_in(2) { random.between(20, 90) } else { 0 });
+    }
+
     /// Draws events between two lives of a cache: origins and caches that change, refused starts, hasty stops, an operator's jobs.
     pub(super) fn draw_between_lives(&mut self, random: &mut Random) {
         self.set(Knob::origin_changes, if random.one_in(2) { random.between(10, 80) } else { 0 });

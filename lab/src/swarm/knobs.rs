@@ -269,4 +269,6 @@ knobs! {
     half_rot = 0,
     /// Whether the process has memory that outlives it.
     lasting = 0,
+    /// Per cent of crashes and stops behind small writes that follow each other, and little else.
+    trickles = 0,
 }

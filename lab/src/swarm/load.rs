@@ -17,6 +17,12 @@ use engine::recovery::OpenError;
 use engine::store::log::scan::ScanError;
 use engine::units::{BLOCK_BYTES, Nanos, SectorRange};
 
+/// Small writes before a crash, at the most: as many as it takes until their headers come late again, after a load without such
+/// writes, or few. And the most blocks of one.
+const TRICKLE_REQUESTS: [u64; 3] = [150, 150, 30];
+const TRICKLE_BLOCKS: u64 = 4;
+/// Events for which each of them is waited for at the most.
+const TRICKLE_STEPS: u32 = 100;
 /// Attempts to open a cache whose device fails.
 const ATTEMPTS: u32 = 20;
 
@@ -28,13 +34,16 @@ pub(super) struct Load<'a> {
     pub(super) off: Off,
     /// For the halves of a mirrored cache: the draws of everything else are the same with them and without.
     halves: Random,
+    /// For small writes before a crash, for the same reason.
+    trickle: Random,
 }
 
 impl<'a> Load<'a> {
     pub fn new(options: &'a Options) -> Load<'a> {
         let (random, off) = (Random::new(options.seed).fork(0x10ad), Off::new(options.seed));
         let halves = Random::new(options.seed).fork(0x0_4a1f);
-        Load { options, random, is_refused: false, off, halves }
+        let trickle = Random::new(options.seed).fork(0x0_d401);
+        Load { options, random, is_refused: false, off, halves, trickle }
     }
 
     pub(super) fn get(&self, knob: Knob) -> u64 {
@@ -56,6 +65,7 @@ impl<'a> Load<'a> {
                 self.requests(world, self.get(Knob::steps))?;
             }
             self.before_an_end(world)?;
+            self.trickle(world)?;
             if self.per_cent(Knob::stops) {
                 self.stop(world)?;
                 if self.is_refused {
@@ -262,6 +272,41 @@ impl<'a> Load<'a> {
             };
             world.submit(volume, op);
         }
+    }
+
+    /// Writes a few blocks at a time, as a client does that waits for each write.
+    fn trickle(&mut self, world: &mut World) -> Result<(), Violation> {
+        if self.trickle.below(100) >= self.get(Knob::trickles) {
+            return Ok(());
+        }
+        let random = &mut self.trickle;
+        let (depth, area_blocks) = (random.between(1, 3) as usize, *random.pick(&[16, 256, u64::MAX]));
+        let most = *random.pick(&TRICKLE_REQUESTS);
+        for _ in 0..random.between(1, most) {
+            let volume = random.below(world.volumes() as u64) as usize;
+            if !world.is_served(volume) || self.off.leaving == Some(volume) {
+                continue;
+            }
+            let whole = world.volume_sectors(volume) / 8;
+            let count = random.between(1, TRICKLE_BLOCKS).min(whole);
+            let range = blocks(random.below(area_blocks.min(whole - count) + 1), count);
+            match random.below(64) {
+                0 => world.flush(volume),
+                1 | 2 => world.read(volume, range),
+                _ if world.mode(volume) == WriteMode::Readonly => world.read(volume, range),
+                3 => world.submit(volume, RequestOp::Discard { range, fua: false }),
+                _ => world.write(volume, range),
+            };
+            for _ in 0..TRICKLE_STEPS {
+                if world.outstanding() < depth || !world.step()? {
+                    break;
+                }
+            }
+            if random.one_in(32) {
+                world.pass(random.below(25 * Nanos::MILLISECOND))?;
+            }
+        }
+        world.is_sound()
     }
 
     fn change_modes(&mut self, world: &mut World) -> Result<(), Violation> {

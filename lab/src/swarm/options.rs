@@ -110,6 +110,7 @@ impl Options {
         options.draw_slow_turns(&mut random.fork(15));
         options.draw_halves(&mut random.fork(16));
         options.draw_lasting(&mut random.fork(17));
+        options.draw_trickles(&mut random.fork(18));
         options
     }
 
@@ -144,6 +145,7 @@ impl Options {
                 Knob::slow_turns,
                 Knob::mirrored,
                 Knob::lasting,
+                Knob::trickles,
             ])
             .without(SERVERS)
             .with_devices_alone()

@@ -4,11 +4,12 @@ use super::image::CutImage;
 use super::operations::InFlight;
 use super::servers::Leftover;
 use super::{What, World};
+use crate::content::SECTOR;
 use crate::disk::{Content, Fate};
 use crate::oracle::Moment;
 use crate::violation::{Kind, Violation};
 use engine::effect::{Errno, RequestOp, Target};
-use engine::recovery;
+use engine::recovery::{self, load_superblock};
 use engine::remote::SETTLE_NS;
 use engine::units::VolumeIndex;
 
@@ -182,9 +183,18 @@ impl World {
     /// Does what a start does first, whatever it is for: writes what outlived the process to the cache. A power cut before that
     /// is one that takes what was written.
     fn restore_lasting(&mut self) {
-        let World { cache, pool, .. } = self;
+        let World { cache, pool, log_end, oracle, .. } = self;
+        let late = load_superblock(&mut CutImage::whole(cache)).map_or_else(
+            |_| Vec::new(),
+            |(superblock, _)| recovery::late_headers(&superblock, pool.lasting()),
+        );
         let restored = recovery::restore(&mut CutImage::whole(cache), pool.lasting());
         self.counts.headers_restored += restored.expect("the job has a device without faults") as u64;
+        for (offset_bytes, _) in late {
+            if let Some(log_end) = log_end {
+                log_end.restored(offset_bytes / SECTOR as u64, cache, oracle.moment());
+            }
+        }
     }
 
     fn crash_of_process(&mut self, rotten_since: Option<Moment>) {

@@ -23,6 +23,9 @@ use std::ops::Range;
 /// a second for these writes and their flushes.
 pub const TOLD_AFTER_NS: u64 = 2_000_000_000;
 
+/// Writes without a header that are kept: a batch has no more parts than blocks.
+const BARE_MAX: usize = 256;
+
 /// A batch of the log, as its write was issued.
 #[derive(Debug)]
 struct Batch {
@@ -35,9 +38,11 @@ struct Batch {
     generation: u64,
     /// Where its header is, in sectors.
     header: Range<u64>,
-    /// The sectors that have to be whole for it to count: its write, and the data that its keys lead to.
+    /// The sectors that have to be whole for it to count: its write, and the data that its keys lead to, or that came before its
+    /// header.
     sectors: Vec<Range<u64>>,
     is_empty: bool,
+    /// When its first write was.
     issued: Moment,
     /// When it was first seen to be durable.
     durable_ns: Option<u64>,
@@ -47,6 +52,8 @@ struct Batch {
 #[derive(Debug, Default)]
 pub(super) struct LogEnd {
     batches: VecDeque<Batch>,
+    /// The last writes without a header, each with the moment of its issue: parts of a batch with a late header are among them.
+    bare: Vec<(Range<u64>, Moment)>,
     /// Sectors that rotted since the last start.
     rotten: Vec<u64>,
     /// The durable word of the superblock; none after it was written.
@@ -58,20 +65,45 @@ pub(super) struct LogEnd {
 }
 
 impl LogEnd {
-    /// A write of the cache is issued; it counts if it is a batch.
-    pub fn issued(&mut self, first: u64, content: &Content, moment: impl FnOnce() -> Moment) {
+    /// A write of the cache is issued; it counts if it is a batch, or a part of one.
+    pub fn issued(&mut self, first: u64, content: &Content, moment: Moment) {
         if first < SEGMENTS_OFFSET / SECTOR as u64 {
             self.told_by_superblock = None;
         }
-        let Some((header, decoded)) = header_of(first, content) else { return };
-        let written = first..first + content.sectors();
+        let Content::Data(sectors) = content else { return };
+        self.wrote(first, sectors, moment);
+    }
+
+    /// A start wrote the block of a late header, of a batch whose payload was there.
+    pub fn restored(&mut self, first: u64, cache: &Disk, moment: Moment) {
+        self.wrote(first, cache.read(first, SECTORS_PER_BLOCK), moment);
+    }
+
+    fn wrote(&mut self, first: u64, content: &[Sector], moment: Moment) {
+        let written = first..first + content.len() as u64;
+        // What lay there belongs to no batch any more.
+        self.bare.retain(|(part, _)| part.end <= written.start || part.start >= written.end);
+        let Some((header, decoded)) = header_of(first, content) else {
+            if self.bare.len() == BARE_MAX {
+                self.bare.remove(0);
+            }
+            return self.bare.push((written, moment));
+        };
+        let payload = decoded.entries.iter().filter(|entry| !entry.kind.is_key());
+        let payload_blocks: u64 = payload.map(|entry| u64::from(entry.payload_blocks)).sum();
+        let end = header.end + payload_blocks * SECTORS_PER_BLOCK;
+        // Parts of the next batch may be there, too.
+        let is_part = |(part, _): &(Range<u64>, Moment)| part.start >= written.end && part.end <= end;
+        let parts: Vec<_> = self.bare.extract_if(.., |write| is_part(write)).collect();
+        let issued = parts.iter().map(|(_, moment)| *moment).min().unwrap_or(moment);
         // What was durable before its key says nothing of the key's batch.
         let keys = decoded.entries.iter().filter(|entry| entry.kind.is_key() && !entry.kind.is_kept());
         let led_to = keys.map(|entry| {
             let from = SEGMENTS_OFFSET / SECTOR as u64 + entry.extra * SECTORS_PER_BLOCK;
             from..from + u64::from(entry.payload_blocks) * SECTORS_PER_BLOCK
         });
-        let sectors = std::iter::once(written).chain(led_to).collect();
+        let parts = parts.into_iter().map(|(part, _)| part);
+        let sectors = std::iter::once(written).chain(led_to).chain(parts).collect();
         self.batches.push_back(Batch {
             sequence: decoded.header.sequence,
             checksum: decoded.checksum,
@@ -80,7 +112,7 @@ impl LogEnd {
             header,
             sectors,
             is_empty: decoded.entries.is_empty(),
-            issued: moment(),
+            issued,
             durable_ns: None,
         });
     }
@@ -169,8 +201,7 @@ impl LogEnd {
 }
 
 /// The header of a batch, and where it is: the first block of the write or, where a segment begins, the second.
-fn header_of(first: u64, content: &Content) -> Option<(Range<u64>, DecodedBatch)> {
-    let Content::Data(sectors) = content else { return None };
+fn header_of(first: u64, sectors: &[Sector]) -> Option<(Range<u64>, DecodedBatch)> {
     (0..2).find_map(|block| {
         let from = block * SECTORS_PER_BLOCK;
         let decoded = decoded(sectors.get(from as usize..)?.iter())?;

@@ -333,6 +333,12 @@ impl World {
         &mut self.pool
     }
 
+    /// The memory that outlives the process; none, where it has no such memory.
+    #[must_use]
+    pub fn lasting(&self) -> &[u8] {
+        self.pool.lasting()
+    }
+
     /// The oracle.
     #[must_use]
     pub fn oracle(&self) -> &Oracle {

@@ -38,6 +38,7 @@ struct Summary {
     recoveries_with_dirty_data: u64,
     recoveries_cut: u64,
     batches_cut: u64,
+    late_headers_restored: u64,
     wraps: u64,
     destaged_blocks: u64,
     explained_errors: u64,
@@ -136,6 +137,7 @@ pub(super) fn run(arguments: &LabVerify) -> Result<()> {
         recoveries_with_dirty_data: counts.dirty_recoveries,
         recoveries_cut: counts.recovery_cuts,
         batches_cut: counts.batches_cut,
+        late_headers_restored: counts.headers_restored,
         wraps: counts.wraps,
         destaged_blocks: counts.destaged_blocks,
         explained_errors: counts.errors,
@@ -219,12 +221,13 @@ fn print(summary: &Summary, json: bool) -> Result<()> {
         )?;
         writeln!(
             output,
-            "{} recoveries ({} with dirty data, {} more were cut), {} batches cut, {} wraps, {} blocks destaged, \
-             {} errors with a reason",
+            "{} recoveries ({} with dirty data, {} more were cut), {} batches cut, {} late headers restored, \
+             {} wraps, {} blocks destaged, {} errors with a reason",
             summary.recoveries,
             summary.recoveries_with_dirty_data,
             summary.recoveries_cut,
             summary.batches_cut,
+            summary.late_headers_restored,
             summary.wraps,
             summary.destaged_blocks,
             summary.explained_errors
