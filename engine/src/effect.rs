@@ -156,7 +156,7 @@ pub enum RequestOp {
     Scrub(SectorRange),
     /// Compare the head and the summary of this segment of a log with their checksums, on each device of the cache. What is
     /// damaged on one half of a mirrored cache is written again from the other one. `volume` is any. Answered with
-    /// [`Errno::IO`] if either is damaged and cannot be mended, and without a look where the segment has no summary yet.
+    /// [`Errno::IO`] if either is damaged and cannot be mended, and without a look while the segment is being written.
     ScrubSegment(u32),
     /// Make durable all that was acknowledged before.
     Flush,

@@ -1,7 +1,7 @@
 //! Mirrored caches: runs of the swarm in which halves fail, are lost, rot and come back.
 
 use engine::effect::{Errno, Target, WriteMode};
-use engine::format::PAIR_PAGE_OFFSETS;
+use engine::format::{PAIR_PAGE_OFFSETS, SEGMENTS_OFFSET};
 use engine::pair::{Half, JoinError, Standing};
 use engine::units::Nanos;
 use forebay_lab::disk::Fate;
@@ -322,6 +322,26 @@ fn a_scrub_of_one_device_tells_of_damage() {
     assert!(world.rot_end(Half::First, 1, false));
     assert_eq!(scrub_segments(&mut world, 64), [1]);
     world.verify().expect("nothing is lost: headers say what a summary says");
+}
+
+/// The first write of a segment may be on its way when the segment is full and its summary is there.
+#[test]
+fn an_end_that_is_being_written_is_not_damaged() {
+    let mut world = World::new(Setup::new(1));
+    world.run_dry().expect("nothing is wrong");
+    let segment_sectors = u64::from(world.setup().segment_blocks) * 8;
+    world.hold(move |io: &IoView| {
+        let in_ring = io.first.checked_sub(SEGMENTS_OFFSET / 512);
+        io.is_cache(Kind::Write) && in_ring.is_some_and(|at| at.is_multiple_of(segment_sectors))
+    });
+    for first in (0..128).step_by(16) {
+        world.write(0, blocks(first, 16));
+    }
+    world.pass(Nanos::SECOND).expect("nothing is wrong");
+    assert_eq!(scrub_segments(&mut world, 8), []);
+    world.release();
+    world.finish().expect("all is answered");
+    assert_eq!(scrub_segments(&mut world, 8), []);
 }
 
 #[test]

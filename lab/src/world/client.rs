@@ -373,8 +373,13 @@ impl World {
                     || (errno == Errno::SHUTDOWN && self.is_stopping())
             }
             RequestOp::CancelDrain => true,
-            // Either end may be damaged for good; scripts tell where it is not.
-            RequestOp::ScrubSegment(_) => true,
+            // Either end may be damaged for good, if something failed or rotted.
+            RequestOp::ScrubSegment(_) => {
+                let is_hurt = self.hurt().is_some() || !self.are_halves_well();
+                let is_rotten = self.is_metadata_rotten || self.is_end_rotten;
+                let is_gone = errno == Errno::NODEV && !self.is_served(volume);
+                explained.any() || is_hurt || is_rotten || is_gone || self.is_stopping()
+            }
             // The device that is brought up to date may fail, and a stop does not wait for it.
             RequestOp::Rejoin => true,
             // Refused while the block at the old end is dirty.

@@ -154,7 +154,9 @@ impl World {
         let block = if is_head { 0 } else { segment_sectors - SECTORS_PER_BLOCK };
         let sector = engine::format::SEGMENTS_OFFSET / 512 + u64::from(segment) * segment_sectors + block;
         let disk = self.half(half);
-        matches!(disk.durable(sector), Sector::Bytes(_)) && disk.rot(sector, 300)
+        let is_done = matches!(disk.durable(sector), Sector::Bytes(_)) && disk.rot(sector, 300);
+        self.is_end_rotten |= is_done;
+        is_done
     }
 
     /// Asks for the half that is out to be brought up to date. Its device works again.

@@ -132,6 +132,8 @@ pub struct World {
     mirror: Option<Disk>,
     /// The half that failed last, until a start made both the same.
     hurt: Option<engine::pair::Half>,
+    /// The head or the summary of some segment rotted, in a script.
+    is_end_rotten: bool,
     origins: Vec<Disk>,
     /// The stable identities of the origins; empty for none.
     identities: Vec<String>,
@@ -224,6 +226,7 @@ impl World {
             cache: mirror.as_ref().map_or(cache, |(first, _)| first.clone()),
             mirror: mirror.map(|(_, second)| second),
             hurt: None,
+            is_end_rotten: false,
             origins,
             identities: (0..setup.volumes.len()).map(|at| identity(&setup, at)).collect(),
             servers: servers::Servers::new(setup.seed, setup.volumes.len()),

@@ -62,7 +62,9 @@ impl Machine<LogStore> {
     pub(super) fn start_segment_scrub<M: Memory>(&mut self, key: RequestKey, at: u32, memory: &mut M) {
         let is_there = at < self.store.segments.count() && {
             let segment = self.store.segments.get(at);
-            segment.state == SegmentState::Sealed && segment.is_summary_written
+            // The head goes with the first batch, which may be on its way for longer than the summary.
+            let is_published = segment.last_sequence <= self.store.log.published();
+            segment.state == SegmentState::Sealed && segment.is_summary_written && is_published
         };
         if let Some(errno) = self.latched {
             self.fail(key, errno, memory);
