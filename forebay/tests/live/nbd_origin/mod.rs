@@ -222,6 +222,8 @@ fn the_cache_goes_on_while_the_origin_is_away() {
     let daemon = Daemon::start(&site, &cache, &[]);
     let mut client = connect(&daemon);
     client.write(0, &[1; 4096]).expect("the daemon answers").expect("the cache takes it");
+    // The origin was flushed at the start: if that failed, the next flush of a client would say so.
+    client.flush().expect("the daemon answers").expect("the origin is there");
     server.kill();
     let status = site.wait_for_status(&cache, "the origin is away", |status| {
         status["volumes"][0]["origin_away_seconds"].is_number()
