@@ -24,18 +24,18 @@ pub fn late_headers(superblock: &Superblock, lasting: &[u8]) -> Vec<(u64, Vec<u8
     .collect()
 }
 
-/// Writes the late headers in `lasting` to their places on `image`, and returns how many. It has to come before anything else
-/// that reads the cache.
+/// Writes the late headers in `lasting` to their places on `image`, and returns the offsets of these. It has to come before
+/// anything else that reads the cache.
 ///
 /// # Errors
 /// The device's errno.
-pub fn restore<I: Image>(image: &mut I, lasting: &[u8]) -> Result<usize, Errno> {
-    let Ok((superblock, _)) = load_superblock(image) else { return Ok(0) };
+pub fn restore<I: Image>(image: &mut I, lasting: &[u8]) -> Result<Vec<u64>, Errno> {
+    let Ok((superblock, _)) = load_superblock(image) else { return Ok(Vec::new()) };
     let headers = late_headers(&superblock, lasting);
     for (offset_bytes, bytes) in &headers {
         image.write(*offset_bytes, bytes)?;
     }
-    Ok(headers.len())
+    Ok(headers.into_iter().map(|(offset_bytes, _)| offset_bytes).collect())
 }
 
 /// Whether a header belongs into the log of the last session.

@@ -17,11 +17,11 @@ use engine::recovery::OpenError;
 use engine::store::log::scan::ScanError;
 use engine::units::{BLOCK_BYTES, Nanos, SectorRange};
 
-/// Small writes before a crash, at the most: as many as it takes until their headers come late again, after a load without such
-/// writes, or few. And the most blocks of one.
+/// Small writes before a crash, at the most: mostly more than the 64 batches behind which headers come late again, else few.
 const TRICKLE_REQUESTS: [u64; 3] = [150, 150, 30];
+/// Blocks of such a write at the most.
 const TRICKLE_BLOCKS: u64 = 4;
-/// Events for which each of them is waited for at the most.
+/// Events for which such a write is waited for at the most.
 const TRICKLE_STEPS: u32 = 100;
 /// Attempts to open a cache whose device fails.
 const ATTEMPTS: u32 = 20;

@@ -9,7 +9,7 @@ use crate::disk::{Content, Fate};
 use crate::oracle::Moment;
 use crate::violation::{Kind, Violation};
 use engine::effect::{Errno, RequestOp, Target};
-use engine::recovery::{self, load_superblock};
+use engine::recovery;
 use engine::remote::SETTLE_NS;
 use engine::units::VolumeIndex;
 
@@ -184,13 +184,10 @@ impl World {
     /// is one that takes what was written.
     fn restore_lasting(&mut self) {
         let World { cache, pool, log_end, oracle, .. } = self;
-        let late = load_superblock(&mut CutImage::whole(cache)).map_or_else(
-            |_| Vec::new(),
-            |(superblock, _)| recovery::late_headers(&superblock, pool.lasting()),
-        );
         let restored = recovery::restore(&mut CutImage::whole(cache), pool.lasting());
-        self.counts.headers_restored += restored.expect("the job has a device without faults") as u64;
-        for (offset_bytes, _) in late {
+        let restored = restored.expect("the job has a device without faults");
+        self.counts.headers_restored += restored.len() as u64;
+        for offset_bytes in restored {
             if let Some(log_end) = log_end {
                 log_end.restored(offset_bytes / SECTOR as u64, cache, oracle.moment());
             }

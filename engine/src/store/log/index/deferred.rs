@@ -462,6 +462,33 @@ mod tests {
     }
 
     #[test]
+    fn changes_of_a_block_keep_their_order_over_many_pages() {
+        let mut deferred = DeferredIndex::new(1 << 24, true);
+        let first = BlockKey(3 * GROUP_BLOCKS);
+        let blocks = to_u32(GROUP_BLOCKS);
+        let rounds = 400;
+        for round in 0..rounds {
+            let place = Place(round * blocks);
+            let checksums = [round; index_wide(GROUP_BLOCKS)];
+            deferred.insert(Run { first, place, dirty: true, hits: 0, checksums: &checksums });
+            // Of a copy that is not there any more.
+            deferred.remove_places(first, Place(place.0.saturating_sub(blocks) + 1), blocks);
+            deferred.clean(first, place, u64::from(round % 3));
+            if round + 1 < rounds {
+                deferred.evict(first.plus(1), Place(place.0 + 1), 1);
+            }
+        }
+        assert!(deferred.pages > 4, "a part has several pages");
+        let index = deferred.finish();
+        let last = rounds - 1;
+        for step in 0..blocks {
+            let place = Place(last * blocks + step);
+            let expected = Entry { place, dirty: step >= last % 3, hits: 0, checksum: last };
+            assert_eq!(index.get(first.plus(u64::from(step))), Some(expected));
+        }
+    }
+
+    #[test]
     fn what_waits_stays_within_the_budget_and_clean_blocks_leave_that_have_no_room() {
         let budget_bytes = 4 << 20;
         // Dirty blocks go in when there is no room, too.
