@@ -64,6 +64,8 @@ fn no_load_is_much_worse_than_with_lru() {
         (0..40_000).map(|at| if at % 2 == 0 { 1 << 40 | at } else { u64::from(prng.below(700)) }).collect();
     let looped: Vec<u64> = (0..40_000).map(|at| at % (size * 6 / 5)).collect();
     let swept: Vec<u64> = (0..40_000).map(|at| at % (4 * size)).map(|at| at.min(4 * size - 1 - at)).collect();
+    // Blocks come back by chance for a while, and then never; nothing tells which.
+    let dying: Vec<u64> = (0..200_000).map(|at| at / 10 + u64::from(prng.below(8 * SIZE))).collect();
     // The least gain over LRU, in points.
     for (load, blocks, gain) in [
         ("zipf", steady, 3.0),
@@ -71,6 +73,7 @@ fn no_load_is_much_worse_than_with_lru() {
         ("hot blocks beside a scan", mixed, 15.0),
         ("a loop that is too large", looped, 75.0),
         ("a sweep to and fro", swept, -1.0),
+        ("a window that moves on", dying, -1.0),
     ] {
         let Ratios { forebay, lru } = ratios(SIZE, blocks);
         assert!(forebay >= lru + gain, "{load}: {forebay} %, LRU {lru} %");

@@ -185,10 +185,10 @@ impl Appender {
 
     /// Notes that clients ask for blocks.
     #[inline]
-    pub fn accessed(&mut self, first: BlockKey, blocks: u64) {
+    pub fn accessed(&mut self, first: BlockKey, blocks: u64, index: &Index) {
         match self {
             Appender::Inline(_) | Appender::Keys(_) | Appender::Mirror(_) => (),
-            Appender::Frames(frames) => frames.accessed(first, blocks),
+            Appender::Frames(frames) => frames.accessed(first, blocks, index),
         }
     }
 

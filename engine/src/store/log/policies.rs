@@ -106,7 +106,7 @@ impl Machine<LogStore> {
         };
         self.store.controller.destage.client_request(volume, access, now);
         let (first, count) = (self.volume(volume).key(active.blocks.first), active.blocks.count);
-        self.store.appender.accessed(first, count);
+        self.store.appender.accessed(first, count, &self.store.index);
         if self.store.policies.lets_all_in_with_room && !self.store.appender.has_admission() {
             return None;
         }

@@ -9,13 +9,12 @@ use crate::prng::scatter;
 use crate::units::PieceKey;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 /// Places of a bucket.
 const WAYS: usize = 8;
 /// Bits of a count.
 const COUNT_BITS: u32 = 4;
-/// A block that makes room moves the reach by one part in so many.
-const REACH_SAMPLES: u64 = 16;
 /// A vacant place: no block has a print of 0.
 const VACANT: u32 = 0;
 
@@ -32,52 +31,48 @@ pub(super) struct Remembered {
 #[derive(Clone, Debug)]
 pub(super) struct Ghosts {
     places: Vec<u32>,
-    /// Mean age of the blocks that made room, in units, times [`REACH_SAMPLES`].
-    reach: u64,
 }
 
 impl Ghosts {
-    /// Room for about `blocks`. They are taken to reach as far as `reach_units` until that is known better.
-    pub(super) fn new(blocks: u32, reach_units: u32) -> Ghosts {
-        let places = index(blocks).next_multiple_of(WAYS);
-        Ghosts { places: vec![VACANT; places], reach: u64::from(reach_units) * REACH_SAMPLES }
+    /// Room for about `blocks`.
+    pub(super) fn new(blocks: u32) -> Ghosts {
+        Ghosts { places: vec![VACANT; index(blocks).next_multiple_of(WAYS)] }
     }
 
-    /// The age at which blocks are forgotten.
-    pub(super) fn reach_units(&self) -> u32 {
-        low_u32(self.reach / REACH_SAMPLES)
-    }
-
-    /// Forgets `block` and tells what was remembered.
-    pub(super) fn take(&mut self, block: PieceKey, now: Time) -> Option<Remembered> {
+    /// The memory of `block`, if there is one.
+    pub(super) fn find(&self, block: PieceKey, now: Time) -> Option<Remembered> {
         let (bucket, print) = self.bucket(block);
-        let place = bucket.iter_mut().find(|place| print_of(**place) == print)?;
-        let found = Remembered { age: age_of(*place, now), count: (*place >> STAMP_BITS) & COUNT_MAX };
-        *place = VACANT;
-        Some(found)
+        let place = self.places[bucket].iter().find(|place| print_of(**place) == print)?;
+        Some(Remembered { age: age_of(*place, now), count: (*place >> STAMP_BITS) & COUNT_MAX })
+    }
+
+    /// Forgets `block`, if it is remembered.
+    pub(super) fn forget(&mut self, block: PieceKey) {
+        let (bucket, print) = self.bucket(block);
+        if let Some(place) = self.places[bucket].iter_mut().find(|place| print_of(**place) == print) {
+            *place = VACANT;
+        }
     }
 
     /// Remembers a block that was last accessed `age` units ago.
     pub(super) fn push(&mut self, block: PieceKey, age: u32, count: u32, now: Time) {
         let (bucket, print) = self.bucket(block);
+        let bucket = &mut self.places[bucket];
         let gap = bucket.iter().position(|&place| place == VACANT || print_of(place) == print);
-        let displaced = gap.is_none().then(|| age_of(bucket[WAYS - 1], now));
         // The block that left last comes first.
         bucket[..=gap.unwrap_or(WAYS - 1)].rotate_right(1);
         let stamp = now.units().wrapping_sub(age) & STAMP_MASK;
         bucket[0] = stamp | (count << STAMP_BITS) | (print << (STAMP_BITS + COUNT_BITS));
-        if let Some(age) = displaced {
-            self.reach = self.reach - self.reach / REACH_SAMPLES + u64::from(age);
-        }
     }
 
-    fn bucket(&mut self, block: PieceKey) -> (&mut [u32], u32) {
+    /// The places of a block's bucket, and its print.
+    fn bucket(&self, block: PieceKey) -> (Range<usize>, u32) {
         // Other bits than those by which blocks are watched.
         let hash = scatter(!block.0);
         let buckets = wide(self.places.len() / WAYS);
         let first = index_wide(mul_high(hash, buckets)) * WAYS;
         let print = (low_u32(hash) & (u32::MAX >> (STAMP_BITS + COUNT_BITS))).max(1);
-        (&mut self.places[first..first + WAYS], print)
+        (first..first + WAYS, print)
     }
 }
 
@@ -98,21 +93,20 @@ mod tests {
     }
 
     #[test]
-    fn what_left_is_remembered_once() {
-        let mut ghosts = Ghosts::new(64, 500);
+    fn what_left_is_remembered_until_it_is_forgotten() {
+        let mut ghosts = Ghosts::new(64);
         ghosts.push(PieceKey(7), 3, 5, time(10));
         ghosts.push(PieceKey(7), 0, 6, time(12));
-        assert_eq!(ghosts.take(PieceKey(7), time(20)), Some(Remembered { age: 8, count: 6 }));
-        assert_eq!(ghosts.take(PieceKey(7), time(20)), None, "it was taken");
-        assert_eq!(ghosts.reach_units(), 500, "no block had to make room");
+        assert_eq!(ghosts.find(PieceKey(7), time(20)), Some(Remembered { age: 8, count: 6 }));
+        ghosts.forget(PieceKey(7));
+        assert_eq!(ghosts.find(PieceKey(7), time(20)), None, "once, though it left twice");
     }
 
     #[test]
     fn the_block_that_left_first_makes_room() {
-        let mut ghosts = Ghosts::new(8, 500);
+        let mut ghosts = Ghosts::new(8);
         (0..9).for_each(|block| ghosts.push(PieceKey(block), 0, 1, time(100 + block)));
-        assert_eq!(ghosts.take(PieceKey(0), time(200)), None);
-        assert!((1..9).all(|block| ghosts.take(PieceKey(block), time(200)).is_some()));
-        assert!(ghosts.reach_units() < 500, "the reach follows the age of blocks that make room");
+        assert_eq!(ghosts.find(PieceKey(0), time(200)), None);
+        assert!((1..9).all(|block| ghosts.find(PieceKey(block), time(200)).is_some()));
     }
 }

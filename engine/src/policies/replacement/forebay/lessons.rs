@@ -27,7 +27,7 @@ const PRIOR_BLOCKS: u64 = 8;
 /// One block, as it is counted: so that it can shrink.
 const ONE: u64 = 1 << 8;
 /// The part of all counts that a lesson takes away: one in so many.
-const DECAY: u64 = 10;
+const DECAY: u64 = 12;
 /// Certainty.
 const SURE: u64 = 1 << 20;
 /// Worth of a hit for each half unit of time.

@@ -10,8 +10,8 @@
 //!   each access to the cache for which it keeps its place, if it is dropped at the best time from now. In a loop the
 //!   worth rises with age, so newcomers stay out and some of the loop stays in; where reuse is near, worth falls with age,
 //!   and the order is that of LRU.
-//! * Where there is no evidence yet, a block is believed to come back the likelier the more often it was used. Evidence
-//!   soon outweighs the belief.
+//! * Where there is little evidence, a block is believed to come back the likelier the more often it was used.
+//! * What was learned is measured against recency, which is used instead where it has more hits ([`duel`]).
 //! * A bar divides what stays from what leaves: the least worth among a few cached blocks that are drawn at random, averaged
 //!   over time. What is below it does not enter, and leaves when the ring comes round to it. A ring of segments needs no
 //!   more than that: no order among blocks is kept, and a hit moves nothing.
@@ -22,6 +22,7 @@
 //! | [`ghosts`]: the marks of as many blocks that left | 4 bytes for each block of the size |
 //! | [`watch`]: at most 16 384 blocks | 350 KiB at most |
 //! | [`lessons`]: times and worths by class and age | 29 KiB |
+//! | [`duel`]: two caches of 1 024 blocks without their content | 80 KiB at most |
 //!
 //! An access takes a constant number of steps, but for the lesson each quarter of the cache's size in accesses: 30 000 to
 //! 50 000 times a few integer operations.
@@ -44,21 +45,25 @@
 //! Estimation from Incomplete Observations", 1958 (blocks that did not come back yet); C. Waldspurger et al., "Efficient MRC
 //! Construction with SHARDS", FAST 2015 (the sample by hash); S. Jiang, X. Zhang, "LIRS", SIGMETRICS 2002 (the distance
 //! between the last two accesses tells the next one); G. Einziger, R. Friedman, B. Manes, "TinyLFU", 2017 (counts that are
-//! halved). How they are put together, and the bar, are ours.
+//! halved); C. Waldspurger et al., "Cache Modeling and Optimization using Miniature Simulations", USENIX ATC 2017 (small caches
+//! of a sample that are measured against each other). How they are put together, and the bar, are ours.
 
+mod blocks;
+mod duel;
+mod evidence;
 mod ghosts;
+mod judge;
 mod lessons;
 pub mod ring;
 #[cfg(test)]
 mod tests;
 mod watch;
 
-use crate::number::{index, low_u32, to_u8, to_u32};
-use crate::prng::scatter;
+use crate::number::{index, low_u32, to_u8};
 use crate::units::PieceKey;
-use ghosts::Ghosts;
-use lessons::Lessons;
-use watch::Watch;
+use duel::Duel;
+use evidence::Evidence;
+use judge::{Judge, Memory};
 
 /// Blocks whose marks are shown to [`Forebay::gauge`], if nobody says otherwise.
 pub const SAMPLE_BLOCKS: u32 = 16;
@@ -69,20 +74,8 @@ pub struct ForebayChoice {
     /// Cached blocks that are drawn at random at a time; the least worth of them moves the bar.
     pub draw_blocks: u32,
 }
-/// Times the size, in accesses: a block that did not come back by then counts as one that never does.
-const HORIZON_SIZES: u64 = 16;
-/// Counts of accesses are halved each so many times the size, in accesses.
-const ERA_SIZES: u64 = 10;
-/// Lessons for each size, in accesses.
-const LESSONS_PER_SIZE: u64 = 4;
-/// The least number of accesses between two lessons.
-const LESSON_ACCESSES_MIN: u64 = 128;
 /// Accesses of a block that are counted, at most.
 const COUNT_MAX: u32 = 15;
-/// The share of the bar that one sample replaces: one in so many.
-const BAR_SAMPLES: u64 = 8;
-/// Units of time for each size, at most; at least half as many if the size has them.
-const SIZE_UNITS_MAX: u64 = 256;
 
 const STAMP_BITS: u32 = 15;
 const STAMP_MASK: u32 = (1 << STAMP_BITS) - 1;
@@ -191,22 +184,25 @@ impl Mark {
     }
 }
 
-/// Hits that a block will bring for each unit of time in the cache, as a number that can be compared.
+/// Worth of a block, as a number that can be compared with others of the same [`Order`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Worth(u32);
+
+/// The order by which blocks are valued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// The hits that a block will bring for each unit of time in the cache, as lessons have it.
+    Learned,
+    /// How recently it was used.
+    Recency,
+}
 
 /// The policy's memory. Takes all that it will ever have when it is made.
 #[derive(Clone, Debug)]
 pub struct Forebay {
-    size_units: u32,
-    now: Time,
-    watch: Watch,
-    lessons: Lessons,
-    ghosts: Ghosts,
-    /// The worth below which blocks leave, times [`BAR_SAMPLES`].
-    bar: u64,
-    lesson_accesses: u64,
-    next_lesson: u64,
+    evidence: Evidence,
+    memory: Memory,
+    duel: Duel,
 }
 
 impl Forebay {
@@ -214,81 +210,63 @@ impl Forebay {
     #[must_use]
     pub fn new(size_blocks: u32) -> Forebay {
         assert!(size_blocks > 0, "a cache has blocks");
-        let size = u64::from(size_blocks);
-        let mut unit_log = 0;
-        while size >> unit_log > SIZE_UNITS_MAX {
-            unit_log += 1;
-        }
-        let units = |accesses: u64| to_u32(accesses >> unit_log).max(1);
-        let lesson_accesses = (size / LESSONS_PER_SIZE).max(LESSON_ACCESSES_MIN);
         Forebay {
-            size_units: units(size),
-            now: Time { accesses: 0, unit_log, era_units: units(size * ERA_SIZES) },
-            watch: Watch::new(size * HORIZON_SIZES, units(size * HORIZON_SIZES), units(size)),
-            lessons: Lessons::new(),
-            ghosts: Ghosts::new(size_blocks, units(size)),
-            bar: 0,
-            lesson_accesses,
-            next_lesson: lesson_accesses,
+            evidence: Evidence::new(size_blocks),
+            memory: Memory::new(size_blocks),
+            duel: Duel::new(size_blocks),
         }
     }
 
-    /// A request asks for `block`, cached or not. Called before anything else of that access.
-    pub fn accessed(&mut self, block: PieceKey) {
-        self.now.accesses += 1;
-        self.watch.accessed(scatter(block.0), self.now, self.ghosts.reach_units(), &mut self.lessons);
-        if self.now.accesses >= self.next_lesson {
-            self.next_lesson = self.now.accesses + self.lesson_accesses;
-            self.lessons.learn(self.watch.outstanding(self.now));
-        }
+    /// A request asks for `block`; `cached` gives its mark if it is cached. Called before anything else of that access.
+    pub fn accessed(&mut self, block: PieceKey, cached: impl FnOnce() -> Option<Mark>) {
+        let Forebay { evidence, memory, duel } = self;
+        let class = |evidence: &Evidence| {
+            cached().map_or_else(|| memory.newcomer(block, evidence), |mark| evidence.hit(mark)).class()
+        };
+        evidence.accessed(block, class);
+        duel.accessed(block, evidence);
     }
 
     /// The mark of a cached block after a hit.
     #[must_use]
     pub fn hit(&self, mark: Mark) -> Mark {
-        self.again(mark.age(self.now), mark.count())
+        self.evidence.hit(mark)
     }
 
     /// The mark of `block`, which is not cached. Ghosts forget it: they tell of blocks that are not cached.
     pub fn arrives(&mut self, block: PieceKey) -> Mark {
-        match self.ghosts.take(block, self.now) {
-            Some(ghost) => self.again(ghost.age, ghost.count),
-            None => Mark::new(self.now, Class::NEW, 1),
-        }
-    }
-
-    fn again(&self, distance: u32, count: u32) -> Mark {
-        let count = (self.now.aged(count, distance) + 1).min(COUNT_MAX);
-        Mark::new(self.now, Class::of(distance, count, self.size_units), count)
+        self.judge().arrives(block)
     }
 
     /// Worth of a block with this mark.
     #[must_use]
     pub fn worth(&self, mark: Mark) -> Worth {
-        Worth(self.lessons.worth(mark.class(), mark.age(self.now).min(self.watch.horizon_units())))
+        self.evidence.worth(mark, self.duel.order())
     }
 
     /// Whether a newcomer enters a full cache. Of equals the newcomer wins: without evidence, that is FIFO.
     #[must_use]
     pub fn enters(&self, newcomer: Mark) -> bool {
-        u64::from(self.worth(newcomer).0) * BAR_SAMPLES >= self.bar
+        self.memory.bar.lets_in(self.worth(newcomer))
     }
 
     /// Whether a cached block stays when reclaim comes to it.
     #[must_use]
     pub fn stays(&self, mark: Mark) -> bool {
-        u64::from(self.worth(mark).0) * BAR_SAMPLES > self.bar
+        self.memory.bar.keeps(self.worth(mark))
     }
 
     /// `block` was dropped, or not let in.
     pub fn left(&mut self, block: PieceKey, mark: Mark) {
-        self.ghosts.push(block, mark.age(self.now), mark.count(), self.now);
+        self.judge().left(block, mark);
     }
 
     /// Moves the bar towards the least worth of some cached blocks that were drawn at random.
     pub fn gauge(&mut self, drawn: impl Iterator<Item = Mark>) {
-        if let Some(least) = drawn.map(|mark| self.worth(mark)).min() {
-            self.bar = self.bar - self.bar / BAR_SAMPLES + u64::from(least.0);
-        }
+        self.judge().gauge(drawn);
+    }
+
+    fn judge(&mut self) -> Judge<'_> {
+        Judge { evidence: &self.evidence, memory: &mut self.memory, order: self.duel.order() }
     }
 }

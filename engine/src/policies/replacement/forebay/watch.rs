@@ -1,11 +1,11 @@
 //! The watched blocks: all whose hash is below a threshold, cached or not, back to the horizon.
 //!
-//! There are so few that their whole history is known: when each was last asked for, and its class by the same rules as
-//! those of cached blocks. An access to one is a [lesson](super::lessons).
+//! Of each is known when it was last asked for, and the class of its mark, as the cache has it. An access to one is a
+//! [lesson](super::lessons).
 
 use super::lessons::Lessons;
-use super::{COUNT_MAX, Class, Time};
-use crate::number::{index, low_u32, to_u8, to_u32};
+use super::{Class, Time};
+use crate::number::{index, low_u32, to_u32};
 use crate::table::frame_lists::{FrameLists, List};
 use crate::table::key_index::KeyIndex;
 use alloc::vec;
@@ -26,7 +26,6 @@ struct Watched {
     /// When it was last asked for, in units.
     at: u32,
     class: Class,
-    count: u8,
 }
 
 /// The watched blocks: 22 bytes for each.
@@ -35,7 +34,6 @@ pub(super) struct Watch {
     /// Hashes up to this one are watched.
     hash_max: u64,
     horizon_units: u32,
-    size_units: u32,
     entries: Vec<Watched>,
     lists: FrameLists,
     by_hash: KeyIndex,
@@ -43,20 +41,19 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Watches as many blocks as will be asked for about [`BLOCKS_MAX`] times before the horizon.
-    pub(super) fn new(horizon_accesses: u64, horizon_units: u32, size_units: u32) -> Watch {
+    pub(super) fn new(horizon_accesses: u64, horizon_units: u32) -> Watch {
         let blocks = to_u32(horizon_accesses.min(u64::from(BLOCKS_MAX)));
         let hash_max = if horizon_accesses <= u64::from(BLOCKS_MAX) {
             u64::MAX
         } else {
             u64::MAX / horizon_accesses * u64::from(BLOCKS_MAX)
         };
-        let vacant = Watched { hash: 0, at: 0, class: Class::NEW, count: 0 };
+        let vacant = Watched { hash: 0, at: 0, class: Class::NEW };
         let mut lists = FrameLists::new(1, blocks, 2);
         (0..blocks).for_each(|entry| lists.push_back(FREE, entry));
         Watch {
             hash_max,
             horizon_units,
-            size_units,
             entries: vec![vacant; index(blocks)],
             lists,
             by_hash: KeyIndex::new(blocks),
@@ -68,32 +65,23 @@ impl Watch {
         self.horizon_units
     }
 
-    /// A block with this hash is asked for. One that comes back after more than `reach_units` is as good as new: the
-    /// cache would not know it either.
-    pub(super) fn accessed(&mut self, hash: u64, now: Time, reach_units: u32, lessons: &mut Lessons) {
-        self.expire(now, lessons);
-        if hash > self.hash_max {
-            return;
-        }
+    /// Whether blocks with this hash are watched.
+    pub(super) fn watches(&self, hash: u64) -> bool {
+        hash <= self.hash_max
+    }
+
+    /// A watched block is asked for, and is of this class by that.
+    pub(super) fn accessed(&mut self, hash: u64, now: Time, class: Class, lessons: &mut Lessons) {
         let hash = low_u32(hash);
         let entries = &self.entries;
         let Some(entry) = self.by_hash.find(u64::from(hash), |entry| u64::from(entries[index(entry)].hash))
         else {
-            self.begin(hash, now);
+            self.begin(hash, now, class);
             return;
         };
-        let size_units = self.size_units;
         let watched = &mut self.entries[index(entry)];
-        let distance = now.units().wrapping_sub(watched.at);
-        lessons.came_back(watched.class, distance);
-        if distance < reach_units {
-            let count = (now.aged(u32::from(watched.count), distance) + 1).min(COUNT_MAX);
-            watched.class = Class::of(distance, count, size_units);
-            watched.count = to_u8(count);
-        } else {
-            (watched.class, watched.count) = (Class::NEW, 1);
-        }
-        watched.at = now.units();
+        lessons.came_back(watched.class, now.units().wrapping_sub(watched.at));
+        (watched.class, watched.at) = (class, now.units());
         self.lists.remove(entry);
         self.lists.push_back(USED, entry);
     }
@@ -107,20 +95,20 @@ impl Watch {
         })
     }
 
-    fn begin(&mut self, hash: u32, now: Time) {
+    fn begin(&mut self, hash: u32, now: Time, class: Class) {
         let entry = self.lists.first(FREE).unwrap_or_else(|| {
             let oldest = self.lists.first(USED).expect("all entries are in use");
             self.forget(oldest);
             oldest
         });
-        self.entries[index(entry)] = Watched { hash, at: now.units(), class: Class::NEW, count: 1 };
+        self.entries[index(entry)] = Watched { hash, at: now.units(), class };
         self.by_hash.insert(u64::from(hash), entry);
         self.lists.remove(entry);
         self.lists.push_back(USED, entry);
     }
 
     /// Forgets the blocks that did not come back before the horizon.
-    fn expire(&mut self, now: Time, lessons: &mut Lessons) {
+    pub(super) fn expire(&mut self, now: Time, lessons: &mut Lessons) {
         while let Some(oldest) = self.lists.first(USED) {
             let watched = self.entries[index(oldest)];
             if now.units().wrapping_sub(watched.at) < self.horizon_units {

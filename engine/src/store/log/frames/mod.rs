@@ -93,8 +93,8 @@ impl Frames {
     }
 
     /// Clients ask for blocks.
-    pub fn accessed(&mut self, first: BlockKey, blocks: u64) {
-        (first.0..first.0 + blocks).for_each(|key| self.worths.accessed(BlockKey(key)));
+    pub fn accessed(&mut self, first: BlockKey, blocks: u64, index: &super::index::Index) {
+        (first.0..first.0 + blocks).for_each(|key| self.worths.accessed(BlockKey(key), index));
     }
 
     /// The index has no copy of a block at a place any more.

@@ -49,8 +49,10 @@ impl Worths {
     }
 
     /// A client asks for a block.
-    pub fn accessed(&mut self, key: BlockKey) {
-        self.policy.accessed(PieceKey(key.0));
+    pub fn accessed(&mut self, key: BlockKey, blocks: &Index) {
+        let Worths { policy, marks, .. } = self;
+        let mark = |entry: Entry| Mark::of_bytes(marks[index(entry.place.0)]);
+        policy.accessed(PieceKey(key.0), || blocks.get(key).map(mark));
     }
 
     /// A client read the copy at a place.
