@@ -147,7 +147,13 @@ impl World {
             RequestOp::GiveUpLost => self.oracle.given_up(volume),
             RequestOp::Detach => {
                 self.asked_detach[volume] = true;
+                self.dirty_at_detach[volume] = self.is_dirty(volume);
                 self.oracle.moment()
+            }
+            RequestOp::CancelDrain => {
+                let moment = self.oracle.moment();
+                self.cancelled_at[volume] = Some(moment);
+                moment
             }
             RequestOp::SetMode(mode) => {
                 // The engine follows the mode from now on.
@@ -390,8 +396,17 @@ impl World {
             }
             // Buckets and slots keep no minimum.
             RequestOp::SetRoom(_) if errno == Errno::OPNOTSUPP => true,
-            // Refused while dirty, or ended by a request to cancel it.
-            RequestOp::Drain | RequestOp::Detach => true,
+            // Ended by a request to cancel it or a stop, or what is left is lost.
+            RequestOp::Drain => {
+                let is_cancelled = self.cancelled_at[volume].is_some_and(|moment| moment >= at);
+                (errno == Errno::SHUTDOWN && (is_cancelled || self.is_stopping()))
+                    || explained.is_cache_failed()
+                    || explained.has_suspects(volume)
+            }
+            // Refused while dirty. What went around the cache may not become durable.
+            RequestOp::Detach => {
+                (errno == Errno::IO && self.dirty_at_detach[volume]) || explained.may_fail_flush(volume, at)
+            }
             _ => explained.may_fail_flush(volume, at),
         }
     }
@@ -413,10 +428,19 @@ impl World {
 
     /// Whether the engine says that it does not wait for the volume's origin any more.
     pub(super) fn is_absent(&self, volume: usize) -> bool {
+        self.says(volume, |status| status.state == VolumeState::OriginAbsent)
+    }
+
+    /// Whether the engine says that something of the volume is not home.
+    fn is_dirty(&self, volume: usize) -> bool {
+        self.says(volume, |status| status.dirty_bytes + status.lost_bytes > 0)
+    }
+
+    /// Whether that is what the engine says of the volume.
+    fn says(&self, volume: usize, what: impl Fn(&VolumeStatus) -> bool) -> bool {
         let status = self.engine.as_ref().map(engine::engine::Engine::status);
-        let volumes = status.iter().flat_map(|status| &status.volumes);
-        let is_absent = |status: &VolumeStatus| status.state == VolumeState::OriginAbsent;
-        volumes.into_iter().any(|status| status.index.at() == volume && is_absent(status))
+        let mut volumes = status.iter().flat_map(|status| &status.volumes);
+        volumes.any(|status| status.index.at() == volume && what(status))
     }
 
     fn whole(&self, volume: usize) -> SectorRange {

@@ -169,6 +169,10 @@ pub struct World {
     detached: [bool; VOLUMES_MAX],
     /// Volumes that are to be taken off the cache: whether they are is not known before the answer.
     asked_detach: [bool; VOLUMES_MAX],
+    /// Whether the engine called a volume dirty when it was last asked to take it off.
+    dirty_at_detach: [bool; VOLUMES_MAX],
+    /// When the drains of a volume were last cancelled.
+    cancelled_at: [Option<Moment>; VOLUMES_MAX],
     /// Volumes that are to be added while the engine runs, with their modes: whether they are is not known before the answer.
     asked_add: [Option<WriteMode>; VOLUMES_MAX],
     /// One copy of the superblock alone may have an operator's last change, which was cut.
@@ -252,6 +256,8 @@ impl World {
             abandoned: [false; VOLUMES_MAX],
             detached: [false; VOLUMES_MAX],
             asked_detach: [false; VOLUMES_MAX],
+            dirty_at_detach: [false; VOLUMES_MAX],
+            cancelled_at: [None; VOLUMES_MAX],
             asked_add: [None; VOLUMES_MAX],
             is_edit_alone: false,
             is_bypassed: [false; VOLUMES_MAX],
