@@ -96,7 +96,9 @@ impl BatchHeader {
         assert!(bytes.len() == index(blocks) * BLOCK);
         assert!(self.validate().is_ok(), "only allowed headers are written: {self:?}");
         assert!(blocks <= HEADER_BLOCKS_MAX);
-        bytes.fill(0);
+        let lists_end = HEADER_FIXED_BYTES + lists_bytes(entries.len(), checksums.len());
+        bytes[..HEADER_FIXED_BYTES].fill(0);
+        bytes[lists_end..].fill(0);
         put(bytes, 14, &to_u16(blocks).to_le_bytes());
         put(bytes, 16, &self.set_id);
         put(bytes, 32, &self.session.to_le_bytes());
@@ -205,11 +207,11 @@ pub(super) fn lists_bytes(entries: usize, checksums: usize) -> usize {
 /// Writes the entries, then the checksums, to the beginning of `bytes`.
 pub(super) fn encode_lists(entries: &[Entry], checksums: &[u32], bytes: &mut [u8]) {
     let (entry_bytes, rest) = bytes.split_at_mut(entries.len() * ENTRY_BYTES);
-    for (entry, field) in entries.iter().zip(entry_bytes.chunks_exact_mut(ENTRY_BYTES)) {
+    for (entry, field) in entries.iter().zip(entry_bytes.as_chunks_mut().0) {
         entry.encode(field);
     }
-    for (checksum, field) in checksums.iter().zip(rest.chunks_exact_mut(CHECKSUM_BYTES)) {
-        field.copy_from_slice(&checksum.to_le_bytes());
+    for (checksum, field) in checksums.iter().zip(rest.as_chunks_mut().0) {
+        *field = checksum.to_le_bytes();
     }
 }
 

@@ -1,6 +1,6 @@
 //! One line of the log: a change of a range of a volume.
 
-use super::bytes::{put, u8_at, u32_at, u64_at};
+use super::bytes::{u8_at, u32_at, u64_at};
 use super::{COUNTER_MAX, FormatError};
 use crate::units::{Place, SECTORS_PER_BLOCK, SectorRange, VOLUME_BLOCKS_MAX, VolumeId};
 
@@ -212,17 +212,15 @@ impl Entry {
         Ok(())
     }
 
-    pub(super) fn encode(&self, bytes: &mut [u8]) {
-        assert!(bytes.len() == ENTRY_BYTES);
+    pub(super) fn encode(&self, bytes: &mut [u8; ENTRY_BYTES]) {
         assert!(self.validate().is_ok(), "only allowed entries are written: {self:?}");
-        bytes.fill(0);
-        bytes[0] = self.kind.code();
-        bytes[1] = self.ring;
-        put(bytes, 4, &self.volume.0.to_le_bytes());
-        put(bytes, 8, &self.start_sector.to_le_bytes());
-        put(bytes, 16, &self.sectors.to_le_bytes());
-        put(bytes, 20, &self.payload_blocks.to_le_bytes());
-        put(bytes, 24, &self.extra.to_le_bytes());
+        *bytes = [0; ENTRY_BYTES];
+        (bytes[0], bytes[1]) = (self.kind.code(), self.ring);
+        bytes[4..8].copy_from_slice(&self.volume.0.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.start_sector.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.sectors.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.payload_blocks.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.extra.to_le_bytes());
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Entry, FormatError> {

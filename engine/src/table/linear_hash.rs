@@ -215,14 +215,21 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
     /// The tags that are there for `hash`, one bit for each.
     #[must_use]
     pub fn tags(&self, pages: &Pages, hash: u64) -> u16 {
+        self.tags_where(pages, hash, |_, _| true)
+    }
+
+    /// The same of those entries that are meant, by their tags and rows.
+    #[must_use]
+    pub fn tags_where(&self, pages: &Pages, hash: u64, is_meant: impl Fn(u32, &[u32; ROW]) -> bool) -> u16 {
         let wanted = remainder_of(hash, 0) >> TAG_BITS;
         let mut tags = 0;
         let mut address = self.directory.first(pages, self.directory.bucket_of(hash));
         while address != Address::NONE {
             let slot = pages.words(address);
-            for &remainder in remainders(slot) {
-                if remainder >> TAG_BITS == wanted {
-                    tags |= 1 << tag_of(remainder);
+            for (at, &remainder) in remainders(slot).iter().enumerate() {
+                let tag = tag_of(remainder);
+                if remainder >> TAG_BITS == wanted && is_meant(tag, row_in::<ROW, STEP>(slot, at)) {
+                    tags |= 1 << tag;
                 }
             }
             address = next(slot);

@@ -97,3 +97,85 @@ impl Level {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::VolumeRecord;
+    use crate::machine::guard::Blocks;
+    use crate::units::{VolumeId, VolumeIndex};
+
+    /// Blocks of the cache.
+    const CACHE_BLOCKS: u64 = 1000;
+    const LONG: Blocks = Blocks { first: 0, count: 64 };
+    const NOW: Nanos = Nanos(20 * Nanos::SECOND);
+
+    fn pressure(has_waiting: bool) -> Pressure {
+        Pressure {
+            held_permille: 900,
+            blocks: CACHE_BLOCKS,
+            extents: 0,
+            is_short: true,
+            is_waited_for: false,
+            has_waiting,
+        }
+    }
+
+    /// A dirty volume to which as much was written in long writes as that many caches hold, and nothing was hit. The last
+    /// write went around the cache.
+    fn written(caches: u64) -> Volume {
+        let record = VolumeRecord {
+            id: VolumeId(1),
+            name: "v".into(),
+            origin: "/dev/sdb".into(),
+            identity: "".into(),
+            size_sectors: 1 << 20,
+            sector_bytes: 512,
+            mode: WriteMode::Writeback,
+            clean_floor_sequence: 0,
+            fingerprint: Default::default(),
+        };
+        let mut volume = Volume::new(VolumeIndex(0), &record);
+        volume.dirty_blocks = CACHE_BLOCKS;
+        for _ in 0..=caches * CACHE_BLOCKS / LONG.count {
+            volume.destage.dirtied(LONG);
+        }
+        volume.destage.note_pressure(pressure(false), 0);
+        volume.destage.goes_around(LONG.count, NOW);
+        volume
+    }
+
+    fn level(volume: &Volume, has_waiting: bool, now: Nanos) -> (u32, bool) {
+        let moment = Moment {
+            now,
+            last_client: now,
+            is_latched: false,
+            is_stopping: false,
+            has_controller: false,
+            holds_back_all: false,
+            pressure: pressure(has_waiting),
+        };
+        let Level { runs, sweeps } = Level::of(volume, &Config::for_cache(10, 100), &moment);
+        (runs, sweeps)
+    }
+
+    #[test]
+    fn destage_leaves_the_origin_to_a_flood_unless_a_write_waits_for_room() {
+        let runs_max = Config::for_cache(10, 100).destage_runs_max;
+        let mut volume = written(2);
+        volume.destage.add_urgent(&[1, 2, 3]);
+        assert_eq!(level(&volume, false, NOW), (1, false), "one run of what is urgent");
+        assert_eq!(level(&volume, true, NOW), (runs_max, false), "a write waits for room");
+        volume.destage.pause_until = NOW.plus(1);
+        assert_eq!(level(&volume, false, NOW), (0, false), "and the origin rests in between");
+        let later = NOW.plus(Nanos::SECOND);
+        assert_eq!(level(&volume, false, later), (runs_max, false), "the flood is over");
+    }
+
+    #[test]
+    fn a_large_copy_is_no_flood() {
+        let mut volume = written(1);
+        volume.destage.add_urgent(&[1, 2, 3]);
+        assert_eq!(level(&volume, false, NOW).0, Config::for_cache(10, 100).destage_runs_max);
+    }
+}

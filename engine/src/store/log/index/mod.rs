@@ -591,15 +591,7 @@ impl Index {
 
     /// The singles that could be blocks of the group.
     fn in_line(&self, hash: u64, head: GroupHead) -> u16 {
-        let mut tags = self.singles.tags(&self.pages, hash);
-        for tag in bits(tags) {
-            let position = self.singles.find(&self.pages, hash, tag).expect("its tag was there");
-            let entry = self.kind.entry(self.singles.row(&self.pages, position));
-            if entry.place != head.place(tag) {
-                tags &= !(1 << tag);
-            }
-        }
-        tags
+        self.singles.tags_where(&self.pages, hash, |tag, row| self.kind.entry(row).place == head.place(tag))
     }
 
     /// Moves the singles that lie in line with the group into it.
