@@ -117,20 +117,23 @@ fn footer() -> SummaryFooter {
     }
 }
 
+/// Content of a buffer before something is encoded into it.
+const LEFT_OVER: u8 = 0xa5;
+
 fn encode_superblock(superblock: &Superblock) -> Vec<u8> {
-    let mut bytes = vec![0; SUPERBLOCK_BYTES];
+    let mut bytes = vec![LEFT_OVER; SUPERBLOCK_BYTES];
     superblock.encode(&mut bytes);
     bytes
 }
 
 fn encode_head(head: &SegmentHead) -> Vec<u8> {
-    let mut bytes = vec![0; SegmentHead::BYTES];
+    let mut bytes = vec![LEFT_OVER; SegmentHead::BYTES];
     head.encode(&mut bytes);
     bytes
 }
 
 fn encode_batch(header: &BatchHeader, entries: &[Entry], checksums: &[u32]) -> Vec<u8> {
-    let mut bytes = vec![0; header_blocks_for(entries.len(), checksums.len()) as usize * BLOCK];
+    let mut bytes = vec![LEFT_OVER; header_blocks_for(entries.len(), checksums.len()) as usize * BLOCK];
     header.encode(entries, checksums, &mut bytes);
     bytes
 }
@@ -444,6 +447,9 @@ proptest! {
             ..header()
         };
         let bytes = encode_batch(&header, &entries, &checksums);
+        let mut into_zeroes = vec![0; bytes.len()];
+        header.encode(&entries, &checksums, &mut into_zeroes);
+        prop_assert_eq!(&bytes, &into_zeroes, "nothing that the buffer held before is written");
         let batch = BatchHeader::decode(&bytes).unwrap();
         prop_assert_eq!(BatchHeader::peek_blocks(&bytes), Ok(batch.header_blocks));
         prop_assert_eq!((batch.header, batch.entries, batch.checksums), (header, entries, checksums));

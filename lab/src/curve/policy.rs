@@ -18,7 +18,7 @@ use engine::units::PieceKey;
 pub enum Compared {
     /// One that profiles can name.
     Choice(ReplacementChoice),
-    /// The policy `forebay` alone: its ring of blocks. No profile runs it yet, so it is shown and not advised.
+    /// The policy `forebay` alone: its ring of blocks. Only `forebay@0.2` runs it, so it is shown and not advised.
     Ring,
 }
 

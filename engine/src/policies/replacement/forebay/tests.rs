@@ -91,6 +91,59 @@ fn a_hot_set_that_jumps_is_followed() {
     );
 }
 
+/// Goal: what is cached for longer than ghosts remember is told from what never comes back. Method: each thirtieth access is for
+/// one of 100 blocks that stay cached, in turns, the others are for blocks that come once.
+#[test]
+fn what_stays_cached_for_long_has_lessons_of_its_own() {
+    let mut policy = Forebay::new(500);
+    let mut kept: Vec<Mark> = (0..100).map(|block| policy.arrives(PieceKey(block))).collect();
+    let mut once = kept[0];
+    for at in 0..60_000 {
+        if at % 30 == 0 {
+            let turn = at / 30 % 100;
+            let mark = kept[turn];
+            policy.accessed(PieceKey(turn as u64), || Some(mark));
+            kept[turn] = policy.hit(mark);
+        } else {
+            let block = PieceKey(1000 + at as u64);
+            policy.accessed(block, || None);
+            let mark = policy.arrives(block);
+            policy.left(block, mark);
+            if at == 58_501 {
+                once = mark;
+            }
+        }
+    }
+    // Both are 1500 accesses old.
+    let worths = [kept[50], once].map(|mark| policy.worth(mark).0);
+    assert!(worths[0] > 20 * worths[1].max(1), "one comes back for certain, the other one never: {worths:?}");
+}
+
+/// Goal: a dead block does not stay for ever. Method: 300 blocks come back by chance, after 3 000 accesses in the mean, so some of
+/// them have waited for nearly as long as the horizon is.
+#[test]
+fn what_is_older_than_the_horizon_is_worth_nothing() {
+    let mut policy = Forebay::new(500);
+    let mut prng = Prng::new(7);
+    let mut kept: Vec<Mark> = (0..300).map(|block| policy.arrives(PieceKey(block))).collect();
+    for at in 0..60_000 {
+        let block = if at % 10 == 0 { u64::from(prng.below(300)) } else { 1000 + at };
+        let mark = kept.get(block as usize).copied();
+        policy.accessed(PieceKey(block), || mark);
+        if let Some(mark) = mark {
+            kept[block as usize] = policy.hit(mark);
+        }
+    }
+    let mut worths_after = |accesses: u64| {
+        (0..accesses).for_each(|at| policy.accessed(PieceKey((1 << 40) + at), || None));
+        let worths = kept.iter().map(|&mark| policy.worth(mark));
+        worths.max()
+    };
+    assert!(worths_after(0) > Some(Worth(0)));
+    assert!(worths_after(3000) > Some(Worth(0)), "most are younger than the horizon");
+    assert_eq!(worths_after(5100), Some(Worth(0)), "sixteen sizes are the horizon");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     /// Goal: the ring is a cache: a block is hit if and only if it was let in and did not leave; it holds no more than
