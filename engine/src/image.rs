@@ -39,6 +39,11 @@ pub trait Image {
     fn size_bytes(&self) -> u64;
     /// Performs all reads, in any order and at once if it can; each has its own result.
     fn read_group(&mut self, reads: &mut [ReadAt]);
+    /// The same, and `beside` once: while the device is read, if it can.
+    fn read_group_beside(&mut self, reads: &mut [ReadAt], beside: &mut dyn FnMut()) {
+        self.read_group(reads);
+        beside();
+    }
     /// Writes `bytes` at the offset.
     ///
     /// # Errors

@@ -221,25 +221,35 @@ pub(super) fn decode_lists(
     entries: usize,
     checksums: usize,
 ) -> Result<(Vec<Entry>, Vec<u32>), FormatError> {
-    let entry_bytes = entries.checked_mul(ENTRY_BYTES).ok_or(FormatError::Truncated)?;
-    let checksum_bytes = checksums.checked_mul(CHECKSUM_BYTES).ok_or(FormatError::Truncated)?;
+    let mut lists = (Vec::new(), Vec::new());
+    decode_lists_into(bytes, (entries, checksums), &mut lists.0, &mut lists.1)?;
+    Ok(lists)
+}
+
+/// The same into vectors that held others before; `counts` are those of entries and checksums.
+pub(super) fn decode_lists_into(
+    bytes: &[u8],
+    counts: (usize, usize),
+    entries: &mut Vec<Entry>,
+    checksums: &mut Vec<u32>,
+) -> Result<(), FormatError> {
+    let entry_bytes = counts.0.checked_mul(ENTRY_BYTES).ok_or(FormatError::Truncated)?;
+    let checksum_bytes = counts.1.checked_mul(CHECKSUM_BYTES).ok_or(FormatError::Truncated)?;
     let entry_list = bytes.get(..entry_bytes).ok_or(FormatError::Truncated)?;
     let rest =
         bytes.get(entry_bytes..).and_then(|rest| rest.get(..checksum_bytes)).ok_or(FormatError::Truncated)?;
-    let mut list = Vec::with_capacity(entries);
+    entries.clear();
+    entries.reserve(counts.0);
     let mut payload_blocks = 0u64;
     for field in entry_list.chunks_exact(ENTRY_BYTES) {
         let entry = Entry::decode(field)?;
         payload_blocks += u64::from(entry.payload_blocks);
-        list.push(entry);
+        entries.push(entry);
     }
-    if payload_blocks != wide(checksums) {
+    if payload_blocks != wide(counts.1) {
         return Err(FormatError::Field("payload_blocks"));
     }
-    let sums = rest.chunks_exact(CHECKSUM_BYTES).map(|field| {
-        let mut number = [0; CHECKSUM_BYTES];
-        number.copy_from_slice(field);
-        u32::from_le_bytes(number)
-    });
-    Ok((list, sums.collect()))
+    checksums.clear();
+    checksums.extend(rest.as_chunks().0.iter().map(|field| u32::from_le_bytes(*field)));
+    Ok(())
 }

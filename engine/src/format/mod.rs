@@ -64,7 +64,7 @@ pub use lasting::{LASTING_BYTES, LASTING_SLOT_BYTES, LASTING_SLOTS, LateHeader};
 pub use lost_table::{LOST_RANGES_MAX, LostRange, LostTable};
 pub use pair_page::{PAIR_MARK_BYTES, PAIR_PAGE_BYTES, PAIR_PAGE_OFFSETS, PairPage};
 pub use paired_page::PAIRED_PAGE_BYTES;
-pub use payload::{PayloadRun, payload_runs, payload_span_blocks};
+pub use payload::{PayloadCursor, PayloadRun, payload_runs, payload_span_blocks};
 pub use slot_layout::{
     COMMIT_RECORD_OFFSETS, LOST_TABLE_OFFSETS, Region, SLOT_BLOCKS_MAX, SLOT_LAYOUT_BYTES, SlotLayout,
     SlotLayoutError, SlotPersistence,

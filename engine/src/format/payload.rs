@@ -9,13 +9,12 @@
 //! `h`, which is half of `n`, rounded up.
 
 use super::entry::{Entry, EntryKind};
+use crate::number::low_u32;
 use crate::pair::Half;
 
 /// Blocks of an entry that lie in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PayloadRun {
-    /// Which of the entries.
-    pub entry: usize,
     /// Blocks of the entry before these.
     pub skip: u32,
     /// How many.
@@ -41,32 +40,66 @@ pub fn payload_span_blocks(entries: &[Entry]) -> u64 {
     both + once.div_ceil(2)
 }
 
-/// The payload of entries whose lengths a header has room for, in their order; an entry may be in two runs. That of keys lies
-/// elsewhere.
-pub fn payload_runs(entries: &[Entry]) -> impl Iterator<Item = PayloadRun> {
-    let (both, once) = totals(entries);
-    let first_has = crate::number::low_u32(once.div_ceil(2));
-    let behind = crate::number::low_u32(both);
-    let (mut inline, mut seen) = (0, 0);
-    entries.iter().enumerate().filter(|(_, entry)| !entry.kind.is_key()).flat_map(move |(at, entry)| {
-        let blocks = entry.payload_blocks;
-        let run = |skip, blocks, at_block, half| PayloadRun { entry: at, skip, blocks, at: at_block, half };
-        let runs = if entry.kind == EntryKind::CleanOnce {
-            let of_first = first_has.saturating_sub(seen).min(blocks);
-            let of_second = (seen + of_first).saturating_sub(first_has);
-            let runs = [
-                run(0, of_first, behind + seen, Some(Half::First)),
-                run(of_first, blocks - of_first, behind + of_second, Some(Half::Second)),
-            ];
-            seen += blocks;
-            runs
-        } else {
-            let runs = [run(0, blocks, inline, None), run(0, 0, 0, None)];
-            inline += blocks;
-            runs
-        };
-        runs.into_iter().filter(|run| run.blocks > 0)
-    })
+/// Where the next entry of a batch has its payload; the entries are taken in their order.
+#[derive(Clone, Copy, Debug)]
+pub struct PayloadCursor {
+    /// Blocks on both halves before the entry.
+    both: u32,
+    /// Blocks that one half has alone before the entry; how many of all the first half has, and where they begin.
+    once: u32,
+    first_has: u32,
+    once_at: u32,
+}
+
+impl PayloadCursor {
+    /// The first of the entries, whose lengths a header has room for.
+    #[must_use]
+    pub fn new(entries: &[Entry]) -> PayloadCursor {
+        let (both, once) = totals(entries);
+        PayloadCursor { both: 0, once: 0, first_has: low_u32(once.div_ceil(2)), once_at: low_u32(both) }
+    }
+
+    /// Goes on behind an entry whose payload lies in one row, on both halves: where that begins, in blocks from the end of the
+    /// header. Keys have none there.
+    #[must_use]
+    pub fn pass(&mut self, entry: &Entry) -> u32 {
+        assert!(entry.kind != EntryKind::CleanOnce, "it lies on both halves");
+        let at = self.both;
+        if !entry.kind.is_key() {
+            self.both += entry.payload_blocks;
+        }
+        at
+    }
+
+    /// Goes on behind an entry whose payload one half has alone: its parts, of which one may have no blocks.
+    #[must_use]
+    pub fn pass_once(&mut self, entry: &Entry) -> [PayloadRun; 2] {
+        assert!(entry.kind == EntryKind::CleanOnce, "one half has it alone");
+        let (blocks, before) = (entry.payload_blocks, self.once);
+        let of_first = self.first_has.saturating_sub(before).min(blocks);
+        let of_second = (before + of_first).saturating_sub(self.first_has);
+        self.once += blocks;
+        let run =
+            |skip, blocks, at, half| PayloadRun { skip, blocks, at: self.once_at + at, half: Some(half) };
+        [run(0, of_first, before, Half::First), run(of_first, blocks - of_first, of_second, Half::Second)]
+    }
+}
+
+/// The payload of entries whose lengths a header has room for, in their order, each with which of the entries has it; an entry
+/// may be in two runs. That of keys lies elsewhere.
+pub fn payload_runs(entries: &[Entry]) -> impl Iterator<Item = (usize, PayloadRun)> {
+    let mut cursor = PayloadCursor::new(entries);
+    let runs =
+        entries.iter().enumerate().filter(|(_, entry)| !entry.kind.is_key()).flat_map(move |(at, entry)| {
+            let runs = if entry.kind == EntryKind::CleanOnce {
+                cursor.pass_once(entry)
+            } else {
+                let run = |blocks, at| PayloadRun { skip: 0, blocks, at, half: None };
+                [run(entry.payload_blocks, cursor.pass(entry)), run(0, 0)]
+            };
+            runs.map(|run| (at, run))
+        });
+    runs.filter(|(_, run)| run.blocks > 0)
 }
 
 #[cfg(test)]
@@ -84,7 +117,7 @@ mod tests {
     fn what_one_half_has_alone_lies_behind_the_rest_side_by_side() {
         let once = |blocks| entry(EntryKind::CleanOnce, blocks);
         let entries = [once(3), entry(EntryKind::Dirty, 2), once(4)];
-        let run = |entry, skip, blocks, at, half| PayloadRun { entry, skip, blocks, at, half };
+        let run = |entry: usize, skip, blocks, at, half| (entry, PayloadRun { skip, blocks, at, half });
         let (first, second) = (Some(Half::First), Some(Half::Second));
         assert_eq!(
             payload_runs(&entries).collect::<Vec<_>>(),

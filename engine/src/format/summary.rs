@@ -6,7 +6,7 @@
 //!                                                                   the segment's last block ┘
 //! ```
 
-use super::batch::{decode_lists, encode_lists, lists_bytes};
+use super::batch::{decode_lists_into, encode_lists, lists_bytes};
 use super::bytes::{array, put, seal, u8_at, u32_at, u64_at, unseal};
 use super::entry::Entry;
 use super::payload::payload_span_blocks;
@@ -56,7 +56,7 @@ pub(crate) struct DecodedFooter {
 }
 
 /// One batch of a summary.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SummaryBatch {
     /// Its sequence.
     pub sequence: u64,
@@ -136,15 +136,30 @@ impl DecodedFooter {
 
     /// Reads the batches from `body`, the blocks before the footer.
     pub(crate) fn decode_body(&self, body: &[u8]) -> Result<Vec<SummaryBatch>, FormatError> {
+        let mut batches = Vec::new();
+        self.decode_body_into(body, &mut batches)?;
+        Ok(batches)
+    }
+
+    /// The same into memory that other batches had before.
+    pub(crate) fn decode_body_into(
+        &self,
+        body: &[u8],
+        batches: &mut Vec<SummaryBatch>,
+    ) -> Result<(), FormatError> {
         let mut rest = body.get(..index(self.body_bytes)).ok_or(FormatError::Truncated)?;
         if crc32c(rest) != self.body_checksum {
             return Err(FormatError::Checksum);
         }
-        let mut batches = Vec::new();
+        let mut count = 0;
         let mut expected = self.footer.first_sequence;
         let mut end_block = 1;
         while !rest.is_empty() {
-            let (batch, bytes) = decode_record(rest)?;
+            if count == batches.len() {
+                batches.push(SummaryBatch::default());
+            }
+            let batch = &mut batches[count];
+            let bytes = decode_record_into(rest, batch)?;
             let payload_end = batch.end_block();
             if batch.sequence != expected || expected > self.footer.last_sequence {
                 return Err(FormatError::Field("sequence"));
@@ -156,28 +171,26 @@ impl DecodedFooter {
             }
             end_block = payload_end;
             expected += 1;
-            batches.push(batch);
+            count += 1;
             rest = &rest[bytes..];
         }
         if expected != self.footer.last_sequence + 1 {
             return Err(FormatError::Field("last_sequence"));
         }
-        Ok(batches)
+        batches.truncate(count);
+        Ok(())
     }
 }
 
-fn decode_record(bytes: &[u8]) -> Result<(SummaryBatch, usize), FormatError> {
+/// Reads the record that `bytes` begin with, and answers how long it is.
+fn decode_record_into(bytes: &[u8], batch: &mut SummaryBatch) -> Result<usize, FormatError> {
     let counts = (index(u32_at(bytes, 16)?), index(u32_at(bytes, 20)?));
     let lists = bytes.get(RECORD_BYTES..).ok_or(FormatError::Truncated)?;
-    let (entries, checksums) = decode_lists(lists, counts.0, counts.1)?;
-    let batch = SummaryBatch {
-        sequence: u64_at(bytes, 0)?,
-        header_block: u32_at(bytes, 8)?,
-        payload_block: u32_at(bytes, 12)?,
-        entries,
-        checksums,
-    };
-    Ok((batch, RECORD_BYTES + lists_bytes(counts.0, counts.1)))
+    batch.sequence = u64_at(bytes, 0)?;
+    batch.header_block = u32_at(bytes, 8)?;
+    batch.payload_block = u32_at(bytes, 12)?;
+    decode_lists_into(lists, counts, &mut batch.entries, &mut batch.checksums)?;
+    Ok(RECORD_BYTES + lists_bytes(counts.0, counts.1))
 }
 
 impl Summary {

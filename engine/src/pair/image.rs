@@ -475,8 +475,12 @@ impl<I: Image> Image for Pair<I> {
     }
 
     fn read_group(&mut self, reads: &mut [ReadAt]) {
-        let Some(device) = &mut self.halves[self.preferred.at()] else { return };
-        device.read_group(reads);
+        self.read_group_beside(reads, &mut || ());
+    }
+
+    fn read_group_beside(&mut self, reads: &mut [ReadAt], beside: &mut dyn FnMut()) {
+        let Some(device) = &mut self.halves[self.preferred.at()] else { return beside() };
+        device.read_group_beside(reads, beside);
         let Some(other) = &mut self.halves[self.preferred.other().at()] else { return };
         for read in reads.iter_mut().filter(|read| read.result.is_err()) {
             other.read_group(core::slice::from_mut(read));

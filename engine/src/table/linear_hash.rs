@@ -135,7 +135,13 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
     /// Makes the buckets that so many more entries want, which stay until [`LinearHash::end_reservation`].
     pub fn reserve(&mut self, pages: &mut Pages, entries: u64) {
         let wanted = (self.len + entries).div_ceil(wide(LOAD)).min(u64::from(BUCKETS_MAX));
-        while u64::from(self.directory.buckets()) < wanted {
+        self.reserve_buckets(pages, to_u32(wanted));
+    }
+
+    /// Makes buckets until there are so many; all there are stay until [`LinearHash::end_reservation`].
+    pub fn reserve_buckets(&mut self, pages: &mut Pages, buckets: u32) {
+        assert!(buckets <= BUCKETS_MAX, "there can be as many");
+        while self.directory.buckets() < buckets {
             self.split(pages);
         }
         self.reserved_buckets = self.directory.buckets();
@@ -215,10 +221,24 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
     /// The tags that are there for `hash`, one bit for each.
     #[must_use]
     pub fn tags(&self, pages: &Pages, hash: u64) -> u16 {
-        self.tags_where(pages, hash, |_, _| true)
+        if self.has_any(pages, hash) { self.tags_where(pages, hash, |_, _| true) } else { 0 }
     }
 
-    /// The same of those entries that are meant, by their tags and rows.
+    /// Whether there is an entry of `hash`. Without a branch for each entry the compiler compares several at a time.
+    fn has_any(&self, pages: &Pages, hash: u64) -> bool {
+        let wanted = remainder_of(hash, 0) >> TAG_BITS;
+        let mut address = self.directory.first(pages, self.directory.bucket_of(hash));
+        let mut has_any = false;
+        while address != Address::NONE {
+            let slot = pages.words(address);
+            has_any |=
+                remainders(slot).iter().fold(false, |any, remainder| any | (remainder >> TAG_BITS == wanted));
+            address = next(slot);
+        }
+        has_any
+    }
+
+    /// The tags of those entries that are meant, by their tags and rows.
     #[must_use]
     pub fn tags_where(&self, pages: &Pages, hash: u64, is_meant: impl Fn(u32, &[u32; ROW]) -> bool) -> u16 {
         let wanted = remainder_of(hash, 0) >> TAG_BITS;
@@ -360,14 +380,14 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
         }
     }
 
-    /// Gives the entries of some buckets to `f`, as [`LinearHash::for_each`]; of those there are.
+    /// Gives the entries of some buckets to `f`, as [`LinearHash::for_each`].
     pub fn for_each_of(
         &self,
         pages: &Pages,
-        buckets: core::ops::Range<u32>,
+        buckets: impl Iterator<Item = u32>,
         mut f: impl FnMut(u64, u32, &[u32; ROW]),
     ) {
-        for bucket in buckets.start..buckets.end.min(self.directory.buckets()) {
+        for bucket in buckets {
             self.for_each_in(pages, bucket, &mut f);
         }
     }

@@ -239,8 +239,8 @@ fn entries_of(
     let sequence = batch.sequence;
     // Of payload that one half of a mirrored cache has alone, an entry may have parts on both: the first one is told.
     let mut starts = vec![None; batch.entries.len()];
-    for run in payload_runs(&batch.entries) {
-        starts[run.entry].get_or_insert(batch.payload_block + run.at);
+    for (at, run) in payload_runs(&batch.entries) {
+        starts[at].get_or_insert(batch.payload_block + run.at);
     }
     batch.entries.iter().zip(starts).map(move |(entry, start): (&Entry, Option<u32>)| {
         let payload_offset_bytes = (entry.payload_blocks > 0).then(|| {

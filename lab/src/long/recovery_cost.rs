@@ -1,8 +1,8 @@
 //! The cost of recovery: what a killed engine leaves on a modelled NVMe is opened again, by size and composition.
 //!
-//! Two times are told apart, for nobody knows the machine that this will run on: that of the modelled device, and that of
-//! the processor, which the caller's clock takes. A running cache reads while it computes, so their sum is the most that it
-//! takes.
+//! Two times are told apart, for nobody knows the machine that this will run on: that in which the modelled device is waited
+//! for, and that of the processor, which the caller's clock takes. A cache is served after both. What is computed while the
+//! device reads is time of the processor alone.
 
 use super::disk::{Disk, Latencies, RecoveredDisk};
 use super::drive::{Trouble, Until};
@@ -116,17 +116,17 @@ pub fn measure(
     let Remains { mut cache, recipe, now } = run.cut();
     let device = RecoveredDisk { disk: &mut cache, now };
     let (read_before, began) = (device.disk.traffic().read_bytes, device.now);
-    let mut image = Timed { device, clock, modelled_ns: 0 };
+    let mut image = Timed { device, clock, modelled_ns: 0, hidden_ns: 0 };
     let began_ns = clock();
     let opened = recipe.recover(&mut image)?;
     let report = opened.report;
     let engine = Engine::new(opened, recipe.config);
     let processor_ns = clock() - began_ns - image.modelled_ns;
-    let Timed { device, .. } = image;
+    let Timed { device, hidden_ns, .. } = image;
     let status = engine.status();
     let volume = &status.volumes[0];
     Ok(Measured {
-        device_ns: device.now.since(began),
+        device_ns: device.now.since(began) - hidden_ns,
         processor_ns,
         read_bytes: device.disk.traffic().read_bytes - read_before,
         entries: report.entries,
@@ -149,14 +149,16 @@ fn prepare(composition: &Composition, cache_bytes: u64) -> Result<LongRun, Troub
 }
 
 /// A device that takes the time that its model needs of the processor.
-struct Timed<'c, I> {
-    device: I,
+struct Timed<'c, 'd> {
+    device: RecoveredDisk<'d>,
     clock: &'c dyn Fn() -> u64,
     modelled_ns: u64,
+    /// Time of the device in which the processor did something else.
+    hidden_ns: u64,
 }
 
-impl<I: Image> Timed<'_, I> {
-    fn timed<T>(&mut self, step: impl FnOnce(&mut I) -> T) -> T {
+impl<'d> Timed<'_, 'd> {
+    fn timed<T>(&mut self, step: impl FnOnce(&mut RecoveredDisk<'d>) -> T) -> T {
         let began_ns = (self.clock)();
         let result = step(&mut self.device);
         self.modelled_ns += (self.clock)() - began_ns;
@@ -164,7 +166,7 @@ impl<I: Image> Timed<'_, I> {
     }
 }
 
-impl<I: Image> Image for Timed<'_, I> {
+impl Image for Timed<'_, '_> {
     fn size_bytes(&self) -> u64 {
         self.device.size_bytes()
     }
@@ -173,11 +175,20 @@ impl<I: Image> Image for Timed<'_, I> {
         self.timed(|device| device.read_group(reads));
     }
 
+    fn read_group_beside(&mut self, reads: &mut [ReadAt], beside: &mut dyn FnMut()) {
+        let now = self.device.now;
+        self.read_group(reads);
+        let read_ns = self.device.now.since(now);
+        let began_ns = (self.clock)();
+        beside();
+        self.hidden_ns += read_ns.min((self.clock)() - began_ns);
+    }
+
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Errno> {
         self.timed(|device| device.write(offset_bytes, bytes))
     }
 
     fn flush(&mut self) -> Result<(), Errno> {
-        self.timed(I::flush)
+        self.timed(RecoveredDisk::flush)
     }
 }

@@ -101,6 +101,31 @@ impl BlockingDevice {
         }
     }
 
+    /// Performs reads at the same time, and `beside` on this thread before that takes part; it counts for `own` of those that read.
+    fn read_together(&mut self, reads: &mut [ReadAt], own: usize, beside: &mut dyn FnMut()) {
+        let (device, shadows) = (&self.device, &self.shadows);
+        let perform = |request: &mut ReadAt| {
+            request.result = read(device, request.offset_bytes, &mut request.bytes);
+            cast_shadows(shadows, request.offset_bytes, &mut request.bytes);
+        };
+        let workers = reads.len().min(GROUP_READS_MAX);
+        let queue: Vec<std::sync::Mutex<&mut ReadAt>> = reads.iter_mut().map(std::sync::Mutex::new).collect();
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some(slot) = queue.get(next.fetch_add(1, Ordering::Relaxed)) {
+                perform(&mut slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in own..workers {
+                // Without another thread this one does more.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+            }
+            beside();
+            work();
+        });
+    }
+
     /// Makes earlier writes durable.
     ///
     /// # Errors
@@ -196,30 +221,11 @@ impl Image for BlockingDevice {
     }
 
     fn read_group(&mut self, reads: &mut [ReadAt]) {
-        let (device, shadows) = (&self.device, &self.shadows);
-        let perform = |request: &mut ReadAt| {
-            request.result = read(device, request.offset_bytes, &mut request.bytes);
-            cast_shadows(shadows, request.offset_bytes, &mut request.bytes);
-        };
-        if reads.len() <= 1 {
-            reads.iter_mut().for_each(perform);
-            return;
-        }
-        let workers = reads.len().min(GROUP_READS_MAX);
-        let queue: Vec<std::sync::Mutex<&mut ReadAt>> = reads.iter_mut().map(std::sync::Mutex::new).collect();
-        let next = AtomicUsize::new(0);
-        let work = || {
-            while let Some(slot) = queue.get(next.fetch_add(1, Ordering::Relaxed)) {
-                perform(&mut slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
-            }
-        };
-        std::thread::scope(|scope| {
-            for _ in 1..workers {
-                // Without another thread this one does more.
-                let _ = std::thread::Builder::new().spawn_scoped(scope, work);
-            }
-            work();
-        });
+        self.read_together(reads, 1, &mut || ());
+    }
+
+    fn read_group_beside(&mut self, reads: &mut [ReadAt], beside: &mut dyn FnMut()) {
+        self.read_together(reads, 0, beside);
     }
 
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Errno> {
@@ -249,7 +255,10 @@ mod tests {
         let mut reads: Vec<ReadAt> = (0..20u64)
             .map(|i| ReadAt { offset_bytes: i * 4096, bytes: vec![9; 4096], result: Err(Errno::IO) })
             .collect();
-        disk.read_group(&mut reads);
+        let mut besides = 0;
+        disk.read_group_beside(&mut reads, &mut || besides += 1);
+        disk.read_group_beside(&mut [], &mut || besides += 1);
+        assert_eq!(besides, 2);
         assert!(reads.iter().all(|read| read.result.is_ok()));
         assert_eq!([&reads[1].bytes[..], &reads[2].bytes[..]].concat(), pattern);
         assert_eq!(reads[3].bytes, vec![0; 4096]);

@@ -284,8 +284,8 @@ impl Machine<LogStore> {
     fn live_blocks(&self, segment: u32, summary: &Summary) -> Vec<(BlockKey, Place)> {
         let mut blocks = Vec::with_capacity(index(self.store.segments.get(segment).live));
         for batch in &summary.batches {
-            for run in payload_runs(&batch.entries) {
-                let entry = &batch.entries[run.entry];
+            for (at, run) in payload_runs(&batch.entries) {
+                let entry = &batch.entries[at];
                 let Some(volume) = self.volumes.iter().flatten().find(|volume| volume.id == entry.volume)
                 else {
                     continue;

@@ -21,8 +21,8 @@ use crate::composition::Composition;
 use crate::composition::axes::OrderChoice;
 use crate::effect::{Errno, WriteMode};
 use crate::format::{
-    Entry, EntryKind, KeyLayout, Layout, PayloadRun, SEGMENTS_OFFSET, SummaryBuilder, Superblock,
-    payload_runs,
+    Entry, EntryKind, KeyLayout, Layout, PayloadCursor, PayloadRun, SEGMENTS_OFFSET, SummaryBuilder,
+    Superblock,
 };
 use crate::image::Image;
 use crate::machine::destage::order::ledger::DataVersion;
@@ -228,9 +228,9 @@ impl Replay {
         self.sequence = batch.sequence;
         let base = view.segment * self.segment_blocks;
         let header_place = Place(base + batch.header_block);
-        let mut runs = payload_runs(&batch.entries).peekable();
+        let mut payload = PayloadCursor::new(&batch.entries);
         let mut checksums_at = 0;
-        for (at, entry) in batch.entries.iter().enumerate() {
+        for entry in &batch.entries {
             self.entries += 1;
             let blocks = number::index(entry.payload_blocks);
             let checksums = &batch.checksums[checksums_at..checksums_at + blocks];
@@ -243,7 +243,7 @@ impl Replay {
                 }
             }
             if entry.kind == EntryKind::CleanOnce {
-                while let Some(run) = runs.next_if(|run| run.entry == at) {
+                for run in payload.pass_once(entry).into_iter().filter(|run| run.blocks > 0) {
                     let from = number::index(run.skip);
                     let checksums = &checksums[from..from + number::index(run.blocks)];
                     let place = Place(base + batch.payload_block + run.at);
@@ -253,10 +253,11 @@ impl Replay {
                 }
                 continue;
             }
-            let run = runs.next_if(|run| run.entry == at);
-            let place = match run {
-                Some(run) => Place(base + batch.payload_block + run.at),
-                None => Place(if entry.kind.is_key() { to_u32(entry.extra) } else { base }),
+            let at = payload.pass(entry);
+            let place = if entry.kind.is_key() {
+                Place(to_u32(entry.extra))
+            } else {
+                Place(base + batch.payload_block + at)
             };
             if let Some(volume) = volume.filter(|_| self.behind.has(entry)) {
                 self.entry(volume, entry, place, header_place, checksums, view.is_home);
@@ -524,9 +525,9 @@ impl Replay {
     fn finish(mut self, superblock: Superblock, found: Scan, composition: &Composition) -> Opened {
         let (mut segments, missing_summaries) = self.restore_segments(&superblock, &found);
         let found_oldest = found.oldest_dirty_sequence;
-        let index = core::mem::replace(&mut self.index, DeferredIndex::new(0, false)).finish();
+        let index = self.finish_index(&mut segments);
         self.drop_zeroes_below(found_oldest, &segments);
-        self.count(&index, &mut segments);
+        self.count_extents(&mut segments);
         if let Some(orders) = self.orders.take() {
             for (volume, found) in self.volumes.iter_mut().zip(orders) {
                 if let Some(volume) = volume.as_mut().filter(|volume| volume.mode == WriteMode::Writeback) {
@@ -659,18 +660,25 @@ impl Replay {
         }
     }
 
-    /// Sums of what each segment and each volume has.
-    fn count(&mut self, index: &Index, segments: &mut Segments) {
-        let Replay { extents, volumes, .. } = self;
-        index.for_each_run(|key, blocks, place, is_dirty| {
+    /// The index, and what each segment and each volume has of it.
+    fn finish_index(&mut self, segments: &mut Segments) -> Index {
+        let index = core::mem::replace(&mut self.index, DeferredIndex::new(0, false));
+        // Segments are many and large, so that they are no place to count in.
+        let mut counts = alloc::vec![(0, 0); segments.count_with_buckets()];
+        let index = index.finish(|key, blocks, place, is_dirty| {
+            let mut count = |place, blocks| {
+                let (live, must) = &mut counts[number::index(segments.of(place))];
+                *live += blocks;
+                *must += if is_dirty { blocks } else { 0 };
+            };
             // Blocks of two buckets may share an entry.
             let last = Place(place.0 + (blocks - 1));
             if segments.of(place) == segments.of(last) {
-                segments.add_live(place, blocks, is_dirty);
+                count(place, blocks);
             } else {
-                (place.0..=last.0).for_each(|place| segments.add_live(Place(place), 1, is_dirty));
+                (place.0..=last.0).for_each(|place| count(Place(place), 1));
             }
-            if let Some(volume) = &mut volumes[key.volume().at()] {
+            if let Some(volume) = &mut self.volumes[key.volume().at()] {
                 let blocks = u64::from(blocks);
                 volume.cached_blocks += blocks;
                 if is_dirty {
@@ -679,6 +687,15 @@ impl Replay {
                 }
             }
         });
+        for (at, (live, must)) in (0..).zip(counts) {
+            segments.add_counts(at, live, must);
+        }
+        index
+    }
+
+    /// Counts the extents for their segments and volumes, when the blocks are counted.
+    fn count_extents(&mut self, segments: &mut Segments) {
+        let Replay { extents, volumes, .. } = self;
         for extent in extents.iter() {
             segments.add_must(extent.place, 1);
             if let Some(volume) = &mut volumes[extent.first.volume().at()] {

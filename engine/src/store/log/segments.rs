@@ -201,6 +201,12 @@ impl Segments {
         self.in_ring
     }
 
+    /// How many there are with the buckets, which have the numbers behind them.
+    #[must_use]
+    pub fn count_with_buckets(&self) -> usize {
+        self.list.len()
+    }
+
     /// Blocks of all of them.
     #[must_use]
     pub fn ring_blocks(&self) -> u64 {
@@ -480,6 +486,14 @@ impl Segments {
         }
     }
 
+    /// So many index entries point into a segment, of which so many must go home first.
+    pub fn add_counts(&mut self, at: u32, live: u32, must: u32) {
+        self.get_mut(at).live += live;
+        if must > 0 {
+            self.add_must_of(at, must);
+        }
+    }
+
     /// An index entry does not point into the segment of `place` any more.
     #[inline]
     pub fn remove_live(&mut self, place: Place, dirty: bool) {
@@ -495,7 +509,11 @@ impl Segments {
     /// Something in the segment of `place` must go home first.
     #[inline]
     pub fn add_must(&mut self, place: Place, count: u32) {
-        let at = self.of(place);
+        self.add_must_of(self.of(place), count);
+    }
+
+    #[inline]
+    fn add_must_of(&mut self, at: u32, count: u32) {
         let segment = self.get_mut(at);
         let was_zero = segment.must == 0;
         segment.must += count;

@@ -237,9 +237,16 @@ impl DeferredIndex {
         &mut self.index
     }
 
-    /// The index, with all that waited.
-    pub fn finish(mut self) -> Index {
-        self.carry_out();
+    /// The index, with all that waited; each run of blocks in it is given to `found`, as [`Index::for_each_run`] does.
+    pub fn finish(mut self, mut found: impl FnMut(BlockKey, u32, Place, bool)) -> Index {
+        let parts = to_u32(self.parts.len());
+        if parts == 0 {
+            self.index.for_each_run(found);
+        } else {
+            self.index.reserve_buckets(parts);
+            // What was carried out last is near the processor still.
+            self.carry_out_each(|index, part| index.for_each_run_of(part, parts, &mut found));
+        }
         self.index.end_reservation();
         self.index.drop_spare_pages();
         self.index
@@ -311,19 +318,26 @@ impl DeferredIndex {
     }
 
     fn carry_out(&mut self) {
-        if self.pages == 0 {
-            return;
+        if self.pages > 0 {
+            self.carry_out_each(|_, _| ());
+            self.measure_room();
         }
+    }
+
+    /// Carries out what waits; `then` is called behind each part, with its number.
+    fn carry_out_each(&mut self, mut then: impl FnMut(&Index, u32)) {
         let wanted_bytes = self.singles * SINGLE_BYTES + self.groups * GROUP_BYTES;
         if self.index.allocated_bytes() + wanted_bytes <= self.index.budget_bytes() {
             self.index.reserve(self.singles, self.groups);
         }
-        for page in self.parts.iter_mut().flat_map(|part| part.pages.drain(..)) {
-            page.carry_out(&mut self.index);
-            self.index.take_spare_page(page.words);
+        for (part, number) in self.parts.iter_mut().zip(0..) {
+            for page in part.pages.drain(..) {
+                page.carry_out(&mut self.index);
+                self.index.take_spare_page(page.words);
+            }
+            then(&self.index, number);
         }
         (self.pages, self.singles, self.groups) = (0, 0, 0);
-        self.measure_room();
     }
 
     /// Finds how much may wait, and in how many parts: each has some pages, or most of them would be empty.
@@ -453,10 +467,19 @@ mod tests {
                 }
                 prop_assert!(deferred.len_max() >= wide(model.len()));
             }
+            let mut told = BTreeMap::new();
+            let index = deferred.finish(|first, blocks, place, dirty| {
+                for step in 0..blocks {
+                    let lies = (Place(place.0 + step), dirty);
+                    assert_eq!(told.insert(first.plus(u64::from(step)), lies), None, "each block is told once");
+                }
+            });
             let mut found = Model::new();
-            deferred.finish().for_each(|key, entry| {
+            index.for_each(|key, entry| {
                 found.insert(key, entry);
             });
+            let lie: BTreeMap<_, _> = found.iter().map(|(key, entry)| (*key, (entry.place, entry.dirty))).collect();
+            prop_assert_eq!(told, lie);
             prop_assert_eq!(found, model);
         }
     }
@@ -479,7 +502,7 @@ mod tests {
             }
         }
         assert!(deferred.pages > 4, "a part has several pages");
-        let index = deferred.finish();
+        let index = deferred.finish(|_, _, _, _| ());
         let last = rounds - 1;
         for step in 0..blocks {
             let place = Place(last * blocks + step);
@@ -506,7 +529,7 @@ mod tests {
                 "{allocated} and {waiting} bytes of {budget_bytes} after {at} blocks"
             );
         }
-        let index = deferred.finish();
+        let index = deferred.finish(|_, _, _, _| ());
         let mut dirty = 0;
         index.for_each(|_, entry| dirty += u64::from(entry.dirty));
         assert_eq!(dirty, blocks / 100, "dirty blocks stay");

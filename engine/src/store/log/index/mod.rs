@@ -183,6 +183,12 @@ impl Index {
         self.groups.reserve(&mut self.pages, groups);
     }
 
+    /// Each table has so many buckets at the least, until [`Index::end_reservation`].
+    fn reserve_buckets(&mut self, buckets: u32) {
+        self.singles.reserve_buckets(&mut self.pages, buckets);
+        self.groups.reserve_buckets(&mut self.pages, buckets);
+    }
+
     /// The tables are as large as their entries want from now on.
     pub fn end_reservation(&mut self) {
         self.singles.end_reservation(&mut self.pages);
@@ -412,18 +418,21 @@ impl Index {
     /// first, how many, and where it lies.
     pub fn for_each_run(&self, mut f: impl FnMut(BlockKey, u32, Place, bool)) {
         let kind = self.kind;
-        self.singles.for_each_in_memory(&self.pages, |hash, tag, row| {
-            let entry = kind.entry(row);
-            f(join(unpermute(hash), tag), 1, entry.place, entry.dirty);
+        self.singles
+            .for_each_in_memory(&self.pages, |hash, tag, row| give_single(kind, (hash, tag, row), &mut f));
+        self.groups.for_each_in_memory(&self.pages, |hash, _, row| give_group(hash, row, &mut f));
+    }
+
+    /// The same of one of so many parts, a power of two: that of the low bits of the hash. There are as many buckets.
+    fn for_each_run_of(&self, part: u32, parts: u32, f: &mut impl FnMut(BlockKey, u32, Place, bool)) {
+        let (singles, groups) = (self.singles.buckets(), self.groups.buckets());
+        assert!(parts.is_power_of_two() && parts <= singles.min(groups), "no bucket is of two parts");
+        let (kind, step) = (self.kind, index(parts));
+        let of_part = |buckets| (part..buckets).step_by(step);
+        self.singles.for_each_of(&self.pages, of_part(singles), |hash, tag, row| {
+            give_single(kind, (hash, tag, row), f);
         });
-        self.groups.for_each_in_memory(&self.pages, |hash, _, row| {
-            let (group, head) = (unpermute(hash), GroupHead::read(row));
-            for (mask, dirty) in [(head.dirty, true), (head.valid & !head.dirty, false)] {
-                for (tag, blocks) in runs(mask) {
-                    f(join(group, tag), blocks, head.place(tag), dirty);
-                }
-            }
-        });
+        self.groups.for_each_of(&self.pages, of_part(groups), |hash, _, row| give_group(hash, row, f));
     }
 
     /// A block by chance, each as likely as the others; `None` if there is none. `random`
@@ -684,6 +693,26 @@ impl Index {
             }
         });
         self.group_blocks -= blocks;
+    }
+}
+
+/// Gives the run that a single is to `f`.
+fn give_single(
+    kind: SingleKind,
+    (hash, tag, row): (u64, u32, &[u32; SINGLE_WORDS]),
+    f: &mut impl FnMut(BlockKey, u32, Place, bool),
+) {
+    let entry = kind.entry(row);
+    f(join(unpermute(hash), tag), 1, entry.place, entry.dirty);
+}
+
+/// Gives the runs of a group to `f`.
+fn give_group(hash: u64, row: &[u32; GROUP_WORDS], f: &mut impl FnMut(BlockKey, u32, Place, bool)) {
+    let (group, head) = (unpermute(hash), GroupHead::read(row));
+    for (mask, dirty) in [(head.dirty, true), (head.valid & !head.dirty, false)] {
+        for (tag, blocks) in runs(mask) {
+            f(join(group, tag), blocks, head.place(tag), dirty);
+        }
     }
 }
 

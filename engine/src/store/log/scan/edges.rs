@@ -34,6 +34,12 @@ pub(crate) fn read_group_into<I: Image>(
     pieces: impl Iterator<Item = (u64, usize)>,
     group: &mut Vec<ReadAt>,
 ) {
+    fill_group(pieces, group);
+    image.read_group(group);
+}
+
+/// Makes a group of reads of `len_bytes` each at the offsets, in the memory of another one.
+pub(super) fn fill_group(pieces: impl Iterator<Item = (u64, usize)>, group: &mut Vec<ReadAt>) {
     let mut count = 0;
     for (offset_bytes, len_bytes) in pieces {
         if count == group.len() {
@@ -46,7 +52,6 @@ pub(crate) fn read_group_into<I: Image>(
         count += 1;
     }
     group.truncate(count);
-    image.read_group(group);
 }
 
 /// Reads the edges of all segments, in the order of their numbers.

@@ -113,6 +113,12 @@ impl Image for Disk {
         }
     }
 
+    /// Has the device the slower of the two: what is done beside a read must not need what it reads.
+    fn read_group_beside(&mut self, reads: &mut [ReadAt], beside: &mut dyn FnMut()) {
+        beside();
+        self.read_group(reads);
+    }
+
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Errno> {
         self.pending.push((offset_bytes as usize, bytes.to_vec()));
         Ok(())

@@ -1,14 +1,17 @@
 //! The batches of the log, in the order of their sequences.
 
+use super::edges::fill_group;
 use super::survey::{Span, Survey, WALK_BLOCKS};
 use super::walk::Walk;
-use super::{BatchRecord, Damage, OpenSegment, ScanError, SegmentSpan, SegmentView, read_group_into};
-use crate::format::{SummaryBatch, SummaryBuilder, Superblock};
-use crate::image::Image;
+use super::{BatchRecord, Damage, OpenSegment, ScanError, SegmentSpan, SegmentView};
+use crate::format::{DecodedFooter, SummaryBatch, SummaryBuilder, Superblock};
+use crate::image::{Image, ReadAt};
 use crate::mutation::{Mutation, Mutations};
 use crate::number::{index, index_wide, to_u32};
 use crate::units::{BLOCK_BYTES, crc32c};
 use alloc::vec::Vec;
+use core::mem::take;
+use core::ops::Range;
 
 /// Bytes of summaries that are held at a time, unless a single one is longer.
 const BODIES_BYTES_MAX: u64 = 8 << 20;
@@ -39,7 +42,31 @@ impl Limits {
     }
 }
 
+/// Segments whose summaries are read together.
+#[derive(Default)]
+struct Group {
+    /// Which of the spans.
+    spans: Range<usize>,
+    /// The reads of the summaries that there are, in the order of the spans.
+    reads: Vec<ReadAt>,
+    /// Spans that were visited, and their reads.
+    visited: usize,
+    reads_visited: usize,
+}
+
+/// The visit, without the device.
+struct Visit<'v> {
+    superblock: &'v Superblock,
+    limits: Limits,
+    mutations: Mutations,
+    visitor: &'v mut dyn FnMut(SegmentView, &BatchRecord),
+    /// The batches of a summary, in memory that is used for each.
+    batches: Vec<SummaryBatch>,
+}
+
 /// Hands out all batches, completes the spans, and makes the open segment's summary.
+///
+/// While summaries are read, those that were read before are visited.
 pub(super) fn visit<I: Image>(
     image: &mut I,
     superblock: &Superblock,
@@ -47,60 +74,67 @@ pub(super) fn visit<I: Image>(
     mutations: Mutations,
     visitor: &mut dyn FnMut(SegmentView, &BatchRecord),
 ) -> Result<Option<OpenSegment>, ScanError> {
-    let mut group = Vec::new();
-    let mut at = 0;
-    let mut open = None;
     let limits = Limits {
         floor_sequence: survey.floor_sequence,
         flushed_sequence: survey.flushed_sequence,
         oldest_dirty_sequence: survey.oldest_dirty_sequence,
     };
-    while at < survey.spans.len() {
-        let together = together(&survey.spans[at..]);
-        let spans = &mut survey.spans[at..at + together];
-        let bodies = spans.iter().filter_map(|span| {
+    let mut visit = Visit { superblock, limits, mutations, visitor, batches: Vec::new() };
+    let spans = &mut survey.spans;
+    let mut open = None;
+    let (mut group, mut next) = (Group::default(), Group::default());
+    loop {
+        next.begin(superblock, spans, &group);
+        image.read_group_beside(&mut next.reads, &mut || visit.summaries(spans, &mut group));
+        while let Some(at) = group.unvisited() {
+            // A summary that is rotten costs time only: the headers say the same.
+            open = Some(visit.headers(image, &mut spans[at])?);
+            group.pass();
+            visit.summaries(spans, &mut group);
+        }
+        if next.spans.is_empty() {
+            break;
+        }
+        core::mem::swap(&mut group, &mut next);
+    }
+    let last = spans.last().map(|span| span.span);
+    Ok(open.filter(|open| last.is_some_and(|last| last.segment == open.segment && !last.sealed)))
+}
+
+impl Group {
+    /// Begins behind another group, with twice as many spans, so that the visit begins soon.
+    fn begin(&mut self, superblock: &Superblock, spans: &[Span], before: &Group) {
+        let from = before.spans.end;
+        let most = (before.spans.len() * 2).clamp(1, BODIES_MAX);
+        self.spans = from..from + together(&spans[from..], most);
+        (self.visited, self.reads_visited) = (0, 0);
+        let bodies = spans[self.spans.clone()].iter().filter_map(|span| {
             let footer = span.footer?;
             let block = superblock.geometry().segment_blocks - 1 - footer.body_blocks;
             let offset_bytes = superblock.geometry().offset_bytes(span.span.segment, block);
             Some((offset_bytes, index_wide(u64::from(footer.body_blocks) * BLOCK_BYTES)))
         });
-        read_group_into(image, bodies, &mut group);
-        let mut reads = group.iter();
-        for span in spans {
-            let read = span.footer.and_then(|footer| Some((footer, reads.next()?)));
-            let batches = read.and_then(|(mut footer, read)| {
-                if mutations.has(Mutation::SkipSummaryChecksum) {
-                    footer.body_checksum = crc32c(read.bytes.get(..index(footer.body_bytes))?);
-                }
-                let batches = read.result.ok().and_then(|()| footer.decode_body(&read.bytes).ok())?;
-                // HAZARD 15: what points behind the segment is rotten, whatever its checksum says.
-                let is_fitting =
-                    fits(&batches, superblock.geometry().segment_blocks - 1 - footer.body_blocks)
-                        || mutations.has(Mutation::TrustSummaryPlaces);
-                is_fitting.then_some(batches)
-            });
-            match batches {
-                Some(batches) => visit_summary(span, batches, limits, visitor),
-                // A summary that is rotten costs time only: the headers say the same.
-                None => {
-                    open = Some(visit_headers(image, superblock, span, limits, mutations, visitor)?);
-                }
-            }
-        }
-        at += together;
+        fill_group(bodies, &mut self.reads);
     }
-    let last = survey.spans.last().map(|span| span.span);
-    Ok(open.filter(|open| last.is_some_and(|last| last.segment == open.segment && !last.sealed)))
+
+    /// The next of the spans.
+    fn unvisited(&self) -> Option<usize> {
+        self.spans.clone().nth(self.visited)
+    }
+
+    fn pass(&mut self) {
+        self.visited += 1;
+    }
 }
 
-/// How many of the spans, at least one, are read together.
-fn together(spans: &[Span]) -> usize {
+/// How many of the spans are read together, at the most so many; at least one, if there is any.
+fn together(spans: &[Span], most: usize) -> usize {
     let mut bytes = 0;
-    let fitting = spans.iter().take(BODIES_MAX).take_while(|span| {
+    let fitting = spans.iter().take(most).take_while(|span| {
         bytes += span.footer.map_or(0, |footer| u64::from(footer.body_blocks) * BLOCK_BYTES);
         bytes <= BODIES_BYTES_MAX
     });
-    fitting.count().max(1)
+    fitting.count().max(1).min(spans.len())
 }
 
 /// Whether the batches lie between the head and the summary.
@@ -108,58 +142,81 @@ fn fits(batches: &[SummaryBatch], summary_block: u32) -> bool {
     batches.last().is_some_and(|last| last.end_block() <= u64::from(summary_block))
 }
 
-fn visit_summary(
-    span: &mut Span,
-    batches: Vec<SummaryBatch>,
-    limits: Limits,
-    visitor: &mut dyn FnMut(SegmentView, &BatchRecord),
-) {
-    let view = limits.view_of(span);
-    for batch in batches {
-        span.span.used_blocks = to_u32(batch.end_block());
-        if batch.sequence < limits.floor_sequence {
-            continue;
+impl Visit<'_> {
+    /// Visits the spans of a group up to one without a summary that can be believed.
+    fn summaries(&mut self, spans: &mut [Span], group: &mut Group) {
+        while let Some(at) = group.unvisited() {
+            let span = &mut spans[at];
+            let Some(footer) = span.footer else { return };
+            let read = &group.reads[group.reads_visited];
+            group.reads_visited += 1;
+            if self.decode(footer, read).is_none() {
+                return;
+            }
+            self.summary(span);
+            group.pass();
         }
-        let SummaryBatch { sequence, header_block, payload_block, entries, checksums } = batch;
-        let record =
-            BatchRecord { sequence, header_block, payload_block, header_checksum: 0, entries, checksums };
-        visitor(view, &record);
     }
-}
 
-fn visit_headers<I: Image>(
-    image: &mut I,
-    superblock: &Superblock,
-    span: &mut Span,
-    limits: Limits,
-    mutations: Mutations,
-    visitor: &mut dyn FnMut(SegmentView, &BatchRecord),
-) -> Result<OpenSegment, ScanError> {
-    span.footer = None;
-    span.span.sealed = false;
-    span.span.summary_blocks = 0;
-    let view = limits.view_of(span);
-    let mut walk = Walk::new(superblock, view.segment, span.head, WALK_BLOCKS);
-    walk.mutations = mutations;
-    let mut summary = SummaryBuilder::default();
-    while walk.sequence <= span.span.last_sequence {
-        let Some(found) = walk.next(image)? else {
-            let offset_bytes = walk.offset_of(walk.block);
-            let what = walk.damage.unwrap_or(Damage::Chain);
-            return Err(ScanError::Corrupt { segment: view.segment, offset_bytes, what });
-        };
-        let record = found.into_record();
-        summary.push(
-            record.sequence,
-            record.header_block,
-            record.payload_block,
-            &record.entries,
-            &record.checksums,
-        );
-        if record.sequence >= limits.floor_sequence {
-            visitor(view, &record);
+    /// Takes the batches from what was read of a summary.
+    fn decode(&mut self, mut footer: DecodedFooter, read: &ReadAt) -> Option<()> {
+        if self.mutations.has(Mutation::SkipSummaryChecksum) {
+            footer.body_checksum = crc32c(read.bytes.get(..index(footer.body_bytes))?);
+        }
+        read.result.ok()?;
+        footer.decode_body_into(&read.bytes, &mut self.batches).ok()?;
+        // HAZARD 15: what points behind the segment is rotten, whatever its checksum says.
+        let summary_block = self.superblock.geometry().segment_blocks - 1 - footer.body_blocks;
+        let is_fitting =
+            fits(&self.batches, summary_block) || self.mutations.has(Mutation::TrustSummaryPlaces);
+        is_fitting.then_some(())
+    }
+
+    /// Hands out the batches of a segment's summary.
+    fn summary(&mut self, span: &mut Span) {
+        let view = self.limits.view_of(span);
+        span.span.used_blocks = self.batches.last().map_or(0, |last| to_u32(last.end_block()));
+        for batch in &mut self.batches {
+            if batch.sequence < self.limits.floor_sequence {
+                continue;
+            }
+            let SummaryBatch { sequence, header_block, payload_block, .. } = *batch;
+            let (entries, checksums) = (take(&mut batch.entries), take(&mut batch.checksums));
+            let record =
+                BatchRecord { sequence, header_block, payload_block, header_checksum: 0, entries, checksums };
+            (self.visitor)(view, &record);
+            (batch.entries, batch.checksums) = (record.entries, record.checksums);
         }
     }
-    span.span.used_blocks = walk.block;
-    Ok(OpenSegment { segment: view.segment, next_block: walk.block, summary })
+
+    /// Hands out the batches of a segment without a summary.
+    fn headers<I: Image>(&mut self, image: &mut I, span: &mut Span) -> Result<OpenSegment, ScanError> {
+        span.footer = None;
+        span.span.sealed = false;
+        span.span.summary_blocks = 0;
+        let view = self.limits.view_of(span);
+        let mut walk = Walk::new(self.superblock, view.segment, span.head, WALK_BLOCKS);
+        walk.mutations = self.mutations;
+        let mut summary = SummaryBuilder::default();
+        while walk.sequence <= span.span.last_sequence {
+            let Some(found) = walk.next(image)? else {
+                let offset_bytes = walk.offset_of(walk.block);
+                let what = walk.damage.unwrap_or(Damage::Chain);
+                return Err(ScanError::Corrupt { segment: view.segment, offset_bytes, what });
+            };
+            let record = found.into_record();
+            summary.push(
+                record.sequence,
+                record.header_block,
+                record.payload_block,
+                &record.entries,
+                &record.checksums,
+            );
+            if record.sequence >= self.limits.floor_sequence {
+                (self.visitor)(view, &record);
+            }
+        }
+        span.span.used_blocks = walk.block;
+        Ok(OpenSegment { segment: view.segment, next_block: walk.block, summary })
+    }
 }
