@@ -9,6 +9,7 @@ use crate::violation::{Kind, Violation};
 use engine::effect::{Errno, Request, RequestId, RequestOp, WriteMode};
 use engine::engine::Scrubbed;
 use engine::memory::Memory;
+use engine::pair::Standing;
 use engine::status::{VolumeState, VolumeStatus};
 use engine::units::{Nanos, SectorRange, VolumeIndex};
 
@@ -148,6 +149,10 @@ impl World {
             RequestOp::Detach => {
                 self.asked_detach[volume] = true;
                 self.dirty_at_detach[volume] = self.is_dirty(volume);
+                self.oracle.moment()
+            }
+            RequestOp::Rejoin => {
+                self.standings_at_rejoin = self.standings();
                 self.oracle.moment()
             }
             RequestOp::CancelDrain => {
@@ -386,8 +391,14 @@ impl World {
                 let is_gone = errno == Errno::NODEV && !self.is_served(volume);
                 explained.any() || is_hurt || is_rotten || is_gone || self.is_stopping()
             }
-            // The device that is brought up to date may fail, and a stop does not wait for it.
-            RequestOp::Rejoin => true,
+            // There is nothing to bring up to date, or that goes on already; a half fails, or a stop does not wait for it.
+            RequestOp::Rejoin => match errno {
+                Errno::INVAL => !self.is_mirrored() || !self.standings_at_rejoin.contains(&Standing::Out),
+                Errno::BUSY => self.standings_at_rejoin.contains(&Standing::Behind),
+                Errno::SHUTDOWN => self.is_stopping() || self.asked_detach[volume],
+                Errno::NODEV if !self.is_served(volume) => true,
+                _ => self.half_failed_at.is_some_and(|moment| moment >= at),
+            },
             // Refused while the block at the old end is dirty.
             RequestOp::SetSize(_) if errno == Errno::IO => true,
             // Strict order goes with writeback alone, and with one volume.

@@ -408,6 +408,9 @@ impl World {
 
     pub(super) fn tell(&mut self, op: u64, io: IoId, target: Target, result: Result<(), Errno>) {
         self.note(What::Done { op, errno: result.map_or_else(|errno| errno.0, |()| 0) });
+        if result.is_err() && self.is_half(target) {
+            self.half_failed_at = Some(self.oracle.moment());
+        }
         let now = Nanos(self.clock.now_ns());
         if self.violation.is_none()
             && let Some(engine) = &mut self.engine

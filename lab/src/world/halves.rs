@@ -166,7 +166,9 @@ impl World {
                 self.half(half).faults.heal();
             }
         }
-        self.submit(0, RequestOp::Rejoin)
+        // It is asked of the cache by way of a volume.
+        let volume = (0..self.origins.len()).find(|volume| self.is_served(*volume));
+        self.submit(volume.unwrap_or(0), RequestOp::Rejoin)
     }
 
     /// Whether an operation of a half that failed is the affair of the cache alone: the other half has everything.

@@ -46,7 +46,7 @@ use engine::effect::{Effect, Notice, Target, WriteMode};
 use engine::engine::Engine;
 use engine::format::{Geometry, Layout, SEGMENTS_OFFSET, Superblock, VolumeRecord};
 use engine::mutation::Mutations;
-use engine::pair::Pair;
+use engine::pair::{Pair, Standing};
 use engine::recovery;
 use engine::units::{Nanos, SectorRange, VOLUMES_MAX, VolumeId};
 use log_end::LogEnd;
@@ -171,6 +171,10 @@ pub struct World {
     asked_detach: [bool; VOLUMES_MAX],
     /// Whether the engine called a volume dirty when it was last asked to take it off.
     dirty_at_detach: [bool; VOLUMES_MAX],
+    /// The halves that counted when the engine was last asked to bring one up to date.
+    standings_at_rejoin: [Standing; 2],
+    /// When a half last failed an operation.
+    half_failed_at: Option<Moment>,
     /// When the drains of a volume were last cancelled.
     cancelled_at: [Option<Moment>; VOLUMES_MAX],
     /// Volumes that are to be added while the engine runs, with their modes: whether they are is not known before the answer.
@@ -257,6 +261,8 @@ impl World {
             detached: [false; VOLUMES_MAX],
             asked_detach: [false; VOLUMES_MAX],
             dirty_at_detach: [false; VOLUMES_MAX],
+            standings_at_rejoin: [Standing::Out; 2],
+            half_failed_at: None,
             cancelled_at: [None; VOLUMES_MAX],
             asked_add: [None; VOLUMES_MAX],
             is_edit_alone: false,
