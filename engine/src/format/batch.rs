@@ -7,6 +7,7 @@ use super::{COUNTER_MAX, FormatError, SetId, VERSION};
 use crate::number::{index, index_wide, low_u32, to_u16, to_u32, wide};
 use crate::units::BLOCK_BYTES;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 const MAGIC: [u8; 8] = *b"FBAYBTCH";
 /// Bytes before the entries.
@@ -90,13 +91,32 @@ impl BatchHeader {
     /// # Panics
     /// If the lengths do not agree, or a field has a value that must not be written.
     pub fn encode(&self, entries: &[Entry], checksums: &[u32], bytes: &mut [u8]) -> u32 {
-        let payload_blocks: u64 = entries.iter().map(|entry| u64::from(entry.payload_blocks)).sum();
-        assert!(payload_blocks == wide(checksums.len()), "each payload block has a checksum");
-        let blocks = header_blocks_for(entries.len(), checksums.len());
+        assert!(payload_blocks(entries) == wide(checksums.len()), "each payload block has a checksum");
+        let lists = self.encode_fixed(entries.len(), checksums.len(), bytes);
+        encode_lists(entries, checksums, lists);
+        seal(bytes, MAGIC, VERSION)
+    }
+
+    /// The same of entries that are encoded already.
+    ///
+    /// # Panics
+    /// As [`BatchHeader::encode`].
+    pub(crate) fn encode_from(&self, entries: &EncodedEntries, checksums: &[u32], bytes: &mut [u8]) -> u32 {
+        assert!(entries.payload_blocks == wide(checksums.len()), "each payload block has a checksum");
+        let lists = self.encode_fixed(entries.len(), checksums.len(), bytes);
+        let (entry_bytes, rest) = lists.split_at_mut(entries.bytes.len());
+        entry_bytes.copy_from_slice(&entries.bytes);
+        encode_checksums(checksums, rest);
+        seal(bytes, MAGIC, VERSION)
+    }
+
+    /// Writes all but the lists and the checksum of it all, and answers where the lists belong.
+    fn encode_fixed<'b>(&self, entries: usize, checksums: usize, bytes: &'b mut [u8]) -> &'b mut [u8] {
+        let blocks = header_blocks_for(entries, checksums);
         assert!(bytes.len() == index(blocks) * BLOCK);
         assert!(self.validate().is_ok(), "only allowed headers are written: {self:?}");
         assert!(blocks <= HEADER_BLOCKS_MAX);
-        let lists_end = HEADER_FIXED_BYTES + lists_bytes(entries.len(), checksums.len());
+        let lists_end = HEADER_FIXED_BYTES + lists_bytes(entries, checksums);
         bytes[..HEADER_FIXED_BYTES].fill(0);
         bytes[lists_end..].fill(0);
         put(bytes, 14, &to_u16(blocks).to_le_bytes());
@@ -108,10 +128,17 @@ impl BatchHeader {
         put(bytes, 64, &self.floor_sequence.to_le_bytes());
         put(bytes, 72, &self.oldest_dirty_sequence.to_le_bytes());
         put(bytes, 80, &self.previous_checksum.to_le_bytes());
-        put(bytes, 84, &to_u32(entries.len()).to_le_bytes());
-        put(bytes, 88, &to_u32(checksums.len()).to_le_bytes());
-        encode_lists(entries, checksums, &mut bytes[HEADER_FIXED_BYTES..]);
-        seal(bytes, MAGIC, VERSION)
+        put(bytes, 84, &to_u32(entries).to_le_bytes());
+        put(bytes, 88, &to_u32(checksums).to_le_bytes());
+        &mut bytes[HEADER_FIXED_BYTES..lists_end]
+    }
+
+    /// The parts of an encoded header that a summary has, too: the sequence, how many entries and checksums there are,
+    /// and both lists as they are there.
+    pub(super) fn encoded_lists(bytes: &[u8]) -> Result<(u64, [u32; 2], &[u8]), FormatError> {
+        let counts = [u32_at(bytes, 84)?, u32_at(bytes, 88)?];
+        let end = HEADER_FIXED_BYTES + lists_bytes(index(counts[0]), index(counts[1]));
+        Ok((u64_at(bytes, 48)?, counts, bytes.get(HEADER_FIXED_BYTES..end).ok_or(FormatError::Truncated)?))
     }
 
     /// How many blocks the header that begins with `bytes` says it has: 1 to [`HEADER_BLOCKS_MAX`]. Nothing
@@ -207,11 +234,55 @@ pub(super) fn lists_bytes(entries: usize, checksums: usize) -> usize {
 /// Writes the entries, then the checksums, to the beginning of `bytes`.
 pub(super) fn encode_lists(entries: &[Entry], checksums: &[u32], bytes: &mut [u8]) {
     let (entry_bytes, rest) = bytes.split_at_mut(entries.len() * ENTRY_BYTES);
-    for (entry, field) in entries.iter().zip(entry_bytes.as_chunks_mut().0) {
+    encode_entries(entries, entry_bytes);
+    encode_checksums(checksums, rest);
+}
+
+fn encode_entries(entries: &[Entry], bytes: &mut [u8]) {
+    for (entry, field) in entries.iter().zip(bytes.as_chunks_mut().0) {
         entry.encode(field);
     }
-    for (checksum, field) in checksums.iter().zip(rest.as_chunks_mut().0) {
+}
+
+pub(super) fn encode_checksums(checksums: &[u32], bytes: &mut [u8]) {
+    for (checksum, field) in checksums.iter().zip(bytes.as_chunks_mut().0) {
         *field = checksum.to_le_bytes();
+    }
+}
+
+fn payload_blocks(entries: &[Entry]) -> u64 {
+    entries.iter().map(|entry| u64::from(entry.payload_blocks)).sum()
+}
+
+/// Entries as they are in all that lists them.
+#[derive(Debug, Default)]
+pub(crate) struct EncodedEntries {
+    bytes: Vec<u8>,
+    payload_blocks: u64,
+}
+
+impl EncodedEntries {
+    /// None yet, with memory for so many.
+    pub fn with_capacity(entries: usize) -> EncodedEntries {
+        EncodedEntries { bytes: Vec::with_capacity(entries * ENTRY_BYTES), payload_blocks: 0 }
+    }
+
+    /// Adds entries behind the others.
+    pub fn extend(&mut self, entries: &[Entry]) {
+        let at = self.bytes.len();
+        self.bytes.resize(at + entries.len() * ENTRY_BYTES, 0);
+        encode_entries(entries, &mut self.bytes[at..]);
+        self.payload_blocks += payload_blocks(entries);
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.bytes.len() / ENTRY_BYTES
+    }
+
+    /// The bytes of some of them, by their numbers.
+    pub fn bytes_of(&self, entries: Range<usize>) -> &[u8] {
+        &self.bytes[entries.start * ENTRY_BYTES..entries.end * ENTRY_BYTES]
     }
 }
 

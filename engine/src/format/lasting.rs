@@ -11,10 +11,11 @@
 //! A part is there as a whole or not at all: the process may end while it is stored.
 
 use super::batch::{
-    BatchHeader, HEADER_FIXED_BYTES, decode_lists, encode_lists, header_blocks_for, lists_bytes,
+    BatchHeader, HEADER_FIXED_BYTES, decode_lists, encode_checksums, header_blocks_for, lists_bytes,
 };
 use super::bytes::{CHECKSUM_AT, array, put, seal, u16_at, u32_at, u64_at, unseal};
-use super::{Entry, FormatError, VERSION};
+use super::entry::{ENTRY_BYTES, Entry};
+use super::{FormatError, VERSION};
 use crate::number::{to_u16, wide};
 use crate::units::crc32c;
 use alloc::vec::Vec;
@@ -63,14 +64,15 @@ pub(crate) fn encode_slot(header: &BatchHeader, offset_bytes: u64) -> [u8; FIXED
 /// The first part of a slot that has none.
 pub(crate) const FIRST_PART_AT: usize = FIXED_BYTES;
 
-/// Writes a part of a late batch to `into`, without what was there.
-pub(crate) fn encode_part(sequence: u64, entries: &[Entry], checksums: &[u32], into: &mut Vec<u8>) {
-    let lists = lists_bytes(entries.len(), checksums.len());
+/// Writes a part of a late batch to `into`, without what was there: its entries, as they are encoded, and its checksums.
+pub(crate) fn encode_part(sequence: u64, entries: &[u8], checksums: &[u32], into: &mut Vec<u8>) {
+    let checksums_at = PART_FIXED_BYTES + entries.len();
     into.clear();
-    into.resize(PART_FIXED_BYTES + lists, 0);
-    put(into, 0, &to_u16(wide(entries.len())).to_le_bytes());
+    into.resize(checksums_at + lists_bytes(0, checksums.len()), 0);
+    put(into, 0, &to_u16(wide(entries.len() / ENTRY_BYTES)).to_le_bytes());
     put(into, 2, &to_u16(wide(checksums.len())).to_le_bytes());
-    encode_lists(entries, checksums, &mut into[PART_FIXED_BYTES..]);
+    put(into, PART_FIXED_BYTES, entries);
+    encode_checksums(checksums, &mut into[checksums_at..]);
     into.extend_from_slice(&part_crc(sequence, into).to_le_bytes());
 }
 
@@ -129,7 +131,7 @@ const _: () = assert!(FIXED_BYTES >= CHECKSUM_AT + 4 && FIXED_BYTES <= HEADER_FI
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::EntryKind;
+    use crate::format::{EncodedEntries, EntryKind};
     use crate::units::VolumeId;
     use proptest::prelude::*;
     use std::vec;
@@ -172,7 +174,9 @@ mod tests {
         for (number, &blocks) in (0u32..).zip(parts) {
             let entries = [entry(u64::from(number) * 100, blocks)];
             let checksums: Vec<u32> = (0..blocks).map(|block| number * 1000 + block).collect();
-            encode_part(sequence, &entries, &checksums, &mut part);
+            let mut encoded = EncodedEntries::default();
+            encoded.extend(&entries);
+            encode_part(sequence, encoded.bytes_of(0..1), &checksums, &mut part);
             slot[at..at + part.len()].copy_from_slice(&part);
             at += part.len();
             late.entries.extend(entries);

@@ -50,6 +50,7 @@ mod layout;
 mod slot_tests;
 
 use crate::number::wide;
+pub(crate) use batch::EncodedEntries;
 pub use batch::{BatchHeader, DecodedBatch, HEADER_BLOCKS_MAX, HEADER_FIXED_BYTES, header_blocks_for};
 pub use checksum_page::{CHECKSUM_PAGE_RECORDS, ChecksumPage, ChecksumSector};
 pub use commit_page::{COMMIT_PAGE_RECORDS, CommitPage};

@@ -6,7 +6,7 @@
 //!                                                                   the segment's last block ┘
 //! ```
 
-use super::batch::{decode_lists_into, encode_lists, lists_bytes};
+use super::batch::{BatchHeader, decode_lists_into, encode_lists, lists_bytes};
 use super::bytes::{array, put, seal, u8_at, u32_at, u64_at, unseal};
 use super::entry::Entry;
 use super::payload::payload_span_blocks;
@@ -234,17 +234,35 @@ impl SummaryBuilder {
         entries: &[Entry],
         checksums: &[u32],
     ) {
+        let counts = [to_u32(entries.len()), to_u32(checksums.len())];
+        self.begin_record(sequence, header_block, payload_block, counts);
+        let at = self.body.len();
+        self.body.resize(at + lists_bytes(entries.len(), checksums.len()), 0);
+        encode_lists(entries, checksums, &mut self.body[at..]);
+    }
+
+    /// The same of a batch whose header was encoded to `header` just now: its lists are copied.
+    ///
+    /// # Panics
+    /// If the batch does not follow the one before, or this is no header.
+    pub fn push_encoded(&mut self, header_block: u32, payload_block: u32, header: &[u8]) {
+        let (sequence, counts, lists) =
+            BatchHeader::encoded_lists(header).expect("a header that was just encoded");
+        self.begin_record(sequence, header_block, payload_block, counts);
+        self.body.extend_from_slice(lists);
+    }
+
+    /// Adds what stands before the lists of a batch: how many entries and checksums they have comes last.
+    fn begin_record(&mut self, sequence: u64, header_block: u32, payload_block: u32, counts: [u32; 2]) {
         assert!(self.next_sequence.is_none_or(|next| next == sequence), "batches are added in order");
         assert!(header_block > 0 && payload_block > header_block);
-        let at = self.body.len();
-        self.body.resize(at + RECORD_BYTES + lists_bytes(entries.len(), checksums.len()), 0);
-        let record = &mut self.body[at..];
-        put(record, 0, &sequence.to_le_bytes());
-        put(record, 8, &header_block.to_le_bytes());
-        put(record, 12, &payload_block.to_le_bytes());
-        put(record, 16, &to_u32(entries.len()).to_le_bytes());
-        put(record, 20, &to_u32(checksums.len()).to_le_bytes());
-        encode_lists(entries, checksums, &mut record[RECORD_BYTES..]);
+        let mut record = [0; RECORD_BYTES];
+        put(&mut record, 0, &sequence.to_le_bytes());
+        put(&mut record, 8, &header_block.to_le_bytes());
+        put(&mut record, 12, &payload_block.to_le_bytes());
+        put(&mut record, 16, &counts[0].to_le_bytes());
+        put(&mut record, 20, &counts[1].to_le_bytes());
+        self.body.extend_from_slice(&record);
         self.next_sequence = Some(sequence + 1);
         self.batches += 1;
     }

@@ -126,11 +126,7 @@ impl Machine<LogStore> {
             first_has: draft.once_blocks.div_ceil(2),
         };
         let end_block = first_payload + draft.next_place().0 + once.first_has;
-        {
-            let open = self.store.log.open.as_mut().expect("the batch goes there");
-            open.summary.push(sequence, next_block, first_payload, &draft.entries, &draft.checksums);
-            open.next_block = end_block;
-        }
+        self.store.log.open.as_mut().expect("the batch goes there").next_block = end_block;
         let at = self.store.segments.get_mut(segment);
         at.last_sequence = sequence;
         at.used_blocks = end_block;
@@ -185,7 +181,10 @@ impl Machine<LogStore> {
         let fields = self.head_batch(outgoing.segment, draft.entries.is_empty());
         let header_bytes = outgoing.header_blocks * to_u32(BLOCK_BYTES);
         let bytes = &mut memory.metadata_mut(outgoing.header)[..index(header_bytes)];
-        self.store.log.chain = fields.encode(&draft.entries, &draft.checksums, bytes);
+        let log = &mut self.store.log;
+        log.chain = fields.encode(&draft.entries, &draft.checksums, bytes);
+        let open = log.open.as_mut().expect("the batch goes there");
+        open.summary.push_encoded(outgoing.next_block, outgoing.first_payload(), bytes);
     }
 
     /// The fixed fields of the header of the next batch, which is in a segment.

@@ -12,8 +12,8 @@
 use super::{ClientAppend, PartSource};
 use crate::effect::{Errno, IoOp, Pieces, Target};
 use crate::format::{
-    BatchHeader, Entry, FIRST_PART_AT, LASTING_BYTES, LASTING_SLOT_BYTES, LASTING_SLOTS, encode_part,
-    encode_slot,
+    BatchHeader, EncodedEntries, FIRST_PART_AT, LASTING_BYTES, LASTING_SLOT_BYTES, LASTING_SLOTS,
+    encode_part, encode_slot,
 };
 use crate::machine::request::Route;
 use crate::machine::{Flight, Machine};
@@ -69,7 +69,7 @@ pub(in crate::store::log) struct Late {
     /// Where the next part goes in memory.
     slot_end: usize,
     fields: BatchHeader,
-    entries: Vec<Entry>,
+    entries: EncodedEntries,
     /// Parts that are not published.
     pub parts: VecDeque<Part>,
     parts_sent: u32,
@@ -235,7 +235,7 @@ impl Machine<LogStore> {
                 slot,
                 slot_end: slot * LASTING_SLOT_BYTES + FIRST_PART_AT,
                 fields,
-                entries: Vec::with_capacity(index(LATE_BLOCKS_MAX)),
+                entries: EncodedEntries::with_capacity(index(LATE_BLOCKS_MAX)),
                 parts: VecDeque::new(),
                 parts_sent: 0,
                 state: State::Open,
@@ -257,7 +257,7 @@ impl Machine<LogStore> {
         batch.end_block = open.next_block;
         segments.get_mut(batch.segment).used_blocks = open.next_block;
         let first_entry = late.entries.len();
-        late.entries.extend_from_slice(&entries);
+        late.entries.extend(&entries);
         batch.checksums.extend_from_slice(&checksums);
         let (sequence, number) = (batch.sequence, late.parts_sent);
         late.parts_sent += 1;
@@ -324,7 +324,7 @@ impl Machine<LogStore> {
         let Late { parts, slot_end, entries, .. } = &mut **late;
         for part in parts.iter_mut().take_while(|part| part.is_done).filter(|part| !part.is_stored) {
             part.is_stored = true;
-            encode_part(sequence, &entries[part.entries.clone()], &part.checksums, scratch);
+            encode_part(sequence, entries.bytes_of(part.entries.clone()), &part.checksums, scratch);
             if !is_off {
                 memory.store_lasting(*slot_end, scratch);
             }
@@ -390,10 +390,10 @@ impl Machine<LogStore> {
         let is_full = batch.end_block == late.end_block_max;
         appender.inline_mut().late.closed(late.parts_sent < PARTS_ENOUGH && !is_full);
         let bytes = &mut memory.metadata_mut(batch.header)[..index(to_u32(BLOCK_BYTES))];
-        log.chain = late.fields.encode(&late.entries, &batch.checksums, bytes);
+        log.chain = late.fields.encode_from(&late.entries, &batch.checksums, bytes);
         let open = log.open.as_mut().expect("a late batch is in the open segment");
         let (header, payload) = (late.header_block, late.header_block + 1);
-        open.summary.push(batch.sequence, header, payload, &late.entries, &batch.checksums);
+        open.summary.push_encoded(header, payload, bytes);
         let sequence = batch.sequence;
         self.send_header(sequence);
     }

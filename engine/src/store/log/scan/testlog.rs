@@ -113,7 +113,7 @@ impl Image for Disk {
         }
     }
 
-    /// Has the device the slower of the two: what is done beside a read must not need what it reads.
+    /// The device is the slower of the two here: what is done beside a read must not need what it reads.
     fn read_group_beside(&mut self, reads: &mut [ReadAt], beside: &mut dyn FnMut()) {
         beside();
         self.read_group(reads);
