@@ -450,6 +450,12 @@ proptest! {
         let mut into_zeroes = vec![0; bytes.len()];
         header.encode(&entries, &checksums, &mut into_zeroes);
         prop_assert_eq!(&bytes, &into_zeroes, "nothing that the buffer held before is written");
+        let (mut encoded, mut from_encoded) = (EncodedEntries::default(), vec![0xee; bytes.len()]);
+        let (first, others) = entries.split_at(entries.len() / 3);
+        encoded.extend(first);
+        encoded.extend(others);
+        header.encode_from(&encoded, &checksums, &mut from_encoded);
+        prop_assert_eq!(&bytes, &from_encoded, "entries may be encoded before");
         let batch = BatchHeader::decode(&bytes).unwrap();
         prop_assert_eq!(BatchHeader::peek_blocks(&bytes), Ok(batch.header_blocks));
         prop_assert_eq!((batch.header, batch.entries, batch.checksums), (header, entries, checksums));
@@ -458,15 +464,22 @@ proptest! {
     #[test]
     fn summaries_read_back_what_was_pushed(batches in prop::collection::vec(prop::collection::vec(any_entry(), 0..4), 1..8)) {
         let footer = SummaryFooter { last_sequence: batches.len() as u64, ..footer() };
-        let mut builder = SummaryBuilder::default();
+        let (mut builder, mut of_headers) = (SummaryBuilder::default(), SummaryBuilder::default());
         let mut block = 1;
         for (entries, sequence) in batches.iter().zip(1..) {
             let blocks: u32 = entries.iter().map(|entry| entry.payload_blocks).sum();
-            builder.push(sequence, block, block + 1, entries, &vec![sequence as u32; blocks as usize]);
+            let checksums = vec![sequence as u32; blocks as usize];
+            builder.push(sequence, block, block + 1, entries, &checksums);
+            let header = BatchHeader { sequence, ..header() };
+            of_headers.push_encoded(block, block + 1, &encode_batch(&header, entries, &checksums));
             block += 1 + blocks;
         }
+        prop_assert_eq!(of_headers.bytes(), builder.bytes());
+        let mut told = vec![0; of_headers.blocks_needed() as usize * BLOCK];
+        of_headers.finish(&footer, &mut told);
         let mut bytes = vec![0xee; builder.blocks_needed() as usize * BLOCK];
         builder.finish(&footer, &mut bytes);
+        prop_assert_eq!(&told, &bytes, "headers tell a summary the same");
         let summary = Summary::decode(&bytes).unwrap();
         prop_assert_eq!(summary.footer, footer);
         let found: Vec<Vec<Entry>> = summary.batches.into_iter().map(|batch| batch.entries).collect();
