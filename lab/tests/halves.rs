@@ -1,6 +1,6 @@
 //! Mirrored caches: runs of the swarm in which halves fail, are lost, rot and come back.
 
-use engine::effect::{Errno, Target, WriteMode};
+use engine::effect::{Errno, RequestOp, Target, WriteMode};
 use engine::format::{PAIR_PAGE_OFFSETS, SEGMENTS_OFFSET};
 use engine::pair::{Half, JoinError, Standing};
 use engine::units::Nanos;
@@ -49,6 +49,25 @@ fn an_old_half_alone_is_refused() {
     world.half(Half::First).faults.heal();
     world.open().expect("the half that has everything is back");
     world.verify().expect("everything is there");
+}
+
+#[test]
+fn a_half_comes_back_when_the_first_volume_is_off() -> Result<(), Violation> {
+    let volumes = vec![VolumeSetup { sectors: 800 * 8, mode: WriteMode::Writeback }; 2];
+    let mut world = World::new(Setup { is_mirrored: true, volumes, ..Setup::new(1) });
+    world.run_dry()?;
+    let detached = world.submit(0, RequestOp::Detach);
+    world.succeed(detached)?;
+    world.fail_half(Half::Second, Failing::Once(Kind::Write));
+    let written = world.write_fua(1, blocks(10, 4));
+    world.succeed(written)?;
+    assert_eq!(world.standings(), [Standing::In, Standing::Out]);
+    let rejoined = world.rejoin();
+    world.succeed(rejoined)?;
+    assert_eq!(world.standings(), [Standing::In; 2]);
+    let again = world.rejoin();
+    assert_eq!(world.wait(again)?, Err(Errno::INVAL), "there is nothing to bring up to date");
+    Ok(())
 }
 
 #[test]

@@ -240,12 +240,14 @@ impl DeferredIndex {
     /// The index, with all that waited; each run of blocks in it is given to `found`, as [`Index::for_each_run`] does.
     pub fn finish(mut self, mut found: impl FnMut(BlockKey, u32, Place, bool)) -> Index {
         let parts = to_u32(self.parts.len());
-        if parts == 0 {
-            self.index.for_each_run(found);
-        } else {
+        self.reserve();
+        if parts > 0 && self.index.is_in_parts(parts) {
             self.index.reserve_buckets(parts);
             // What was carried out last is near the processor still.
             self.carry_out_each(|index, part| index.for_each_run_of(part, parts, &mut found));
+        } else {
+            self.carry_out_each(|_, _| ());
+            self.index.for_each_run(found);
         }
         self.index.end_reservation();
         self.index.drop_spare_pages();
@@ -319,17 +321,22 @@ impl DeferredIndex {
 
     fn carry_out(&mut self) {
         if self.pages > 0 {
+            self.reserve();
             self.carry_out_each(|_, _| ());
             self.measure_room();
         }
     }
 
-    /// Carries out what waits; `then` is called behind each part, with its number.
-    fn carry_out_each(&mut self, mut then: impl FnMut(&Index, u32)) {
+    /// Makes the tables as large as what waits wants them, if the budget allows that.
+    fn reserve(&mut self) {
         let wanted_bytes = self.singles * SINGLE_BYTES + self.groups * GROUP_BYTES;
         if self.index.allocated_bytes() + wanted_bytes <= self.index.budget_bytes() {
             self.index.reserve(self.singles, self.groups);
         }
+    }
+
+    /// Carries out what waits; `then` is called behind each part, with its number.
+    fn carry_out_each(&mut self, mut then: impl FnMut(&Index, u32)) {
         for (part, number) in self.parts.iter_mut().zip(0..) {
             for page in part.pages.drain(..) {
                 page.carry_out(&mut self.index);
@@ -427,8 +434,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_waits_says_the_same_as_what_does_not(acts in acts(), defers in any::<bool>()) {
-            let mut deferred = DeferredIndex::new(1 << 24, defers);
+        fn what_waits_says_the_same_as_what_does_not(
+            acts in acts(),
+            defers in any::<bool>(),
+            // With the smaller one the tables have a bucket for each part from the beginning.
+            budget_bytes in prop_oneof![Just(3 << 20), Just(1 << 24)],
+        ) {
+            let mut deferred = DeferredIndex::new(budget_bytes, defers);
+            prop_assert!(!defers || deferred.index.is_in_parts(to_u32(deferred.parts.len())) == (budget_bytes == 3 << 20));
             let mut model = Model::new();
             let mut runs = alloc::vec![(BlockKey(7), Place(0), 1)];
             let mut next_place = 1;

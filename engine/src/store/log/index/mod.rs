@@ -183,6 +183,11 @@ impl Index {
         self.groups.reserve(&mut self.pages, groups);
     }
 
+    /// Whether a table has a bucket for each of so many parts.
+    fn is_in_parts(&self, parts: u32) -> bool {
+        self.singles.buckets().max(self.groups.buckets()) >= parts
+    }
+
     /// Each table has so many buckets at the least, until [`Index::end_reservation`].
     fn reserve_buckets(&mut self, buckets: u32) {
         self.singles.reserve_buckets(&mut self.pages, buckets);

@@ -1,7 +1,8 @@
 use super::testlog::{Dice, GEOMETRY, TestLog};
 use super::*;
 use crate::format::SegmentHead;
-use crate::image::Image;
+use crate::image::{Image, ReadAt};
+use std::cell::Cell;
 use std::vec;
 
 const BLOCK: usize = 4096;
@@ -53,6 +54,51 @@ fn reads_sealed_and_open_segments_over_many_rounds_of_the_ring() {
         }
     }
     assert!(log.next_sequence > 700 && log.history.len() < 500, "the ring was reused");
+}
+
+/// A disk that counts the batches that were visited beside its reads.
+struct Beside<'d> {
+    disk: &'d mut super::testlog::Disk,
+    visited: &'d Cell<u64>,
+    visited_beside: u64,
+}
+
+impl Image for Beside<'_> {
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+
+    fn read_group(&mut self, reads: &mut [ReadAt]) {
+        self.disk.read_group(reads);
+    }
+
+    fn read_group_beside(&mut self, reads: &mut [ReadAt], beside: &mut dyn FnMut()) {
+        let before = self.visited.get();
+        self.disk.read_group_beside(reads, beside);
+        if !reads.is_empty() {
+            self.visited_beside += self.visited.get() - before;
+        }
+    }
+
+    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Errno> {
+        self.disk.write(offset_bytes, bytes)
+    }
+
+    fn flush(&mut self) -> Result<(), Errno> {
+        self.disk.flush()
+    }
+}
+
+#[test]
+fn summaries_are_visited_while_the_next_ones_are_read() {
+    let (mut log, _) = log_of(300, 2);
+    log.flush();
+    let visited = Cell::new(0);
+    let mut image = Beside { disk: &mut log.disk, visited: &visited, visited_beside: 0 };
+    let found = scan(&mut image, &log.superblock, false, &mut |_, _| visited.set(visited.get() + 1)).unwrap();
+    assert!(found.segments.len() > 8, "several groups: {}", found.segments.len());
+    let beside = image.visited_beside;
+    assert!(beside * 5 > visited.get() * 2, "{beside} of {} batches: groups grow twofold", visited.get());
 }
 
 #[test]
