@@ -18,7 +18,12 @@ const COMPANY: u64 = 2;
 
 /// Goes on to such a moment, if it comes.
 pub(super) fn aim(random: &mut Random, world: &mut World) -> Result<(), Violation> {
-    if random.one_in(2) { superblock_under_way(random, world) } else { rot_under_a_write(random, world) }
+    // Of the halves of a mirrored cache one is hurt at a time, and others say which.
+    if random.one_in(2) || world.is_mirrored() {
+        superblock_under_way(random, world)
+    } else {
+        rot_under_a_write(random, world)
+    }
 }
 
 /// Lets things happen until `is_there`, for a while.
