@@ -11,6 +11,7 @@ use crate::number::{index, index_wide, to_u32, wide};
 use crate::recovery::{
     self, CopyHealth, CopyState, KnownBlock, OpenError, Opened, Options, SuperblockError, load_superblock,
 };
+use crate::store::log::checkpoint;
 use crate::store::log::scan::keys::{places_of, split};
 use crate::store::log::scan::{BatchRecord, Damage, ScanError, Span, Survey, Walk, read_group_into, survey};
 use crate::store::slots::recovery::check::{self as slots, AreaDamage, Found, RecordError};
@@ -165,6 +166,9 @@ impl Report {
             self.check_segment(image, superblock, span, survey.flushed_sequence, &mut keys);
         }
         self.check_keys(image, keys);
+        if let Some(offset_bytes) = checkpoint::compare::doubted(image, superblock) {
+            self.add(None, offset_bytes, Damage::CheckpointDiffers);
+        }
     }
 
     fn check_slots<I: Image>(&mut self, image: &mut I, superblock: &Superblock, layout: &SlotLayout) {

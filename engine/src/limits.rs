@@ -2,7 +2,7 @@
 
 use crate::composition::Composition;
 use crate::composition::axes::{DestageChoice, OrderChoice, PersistenceChoice, Placement};
-use crate::format::{KeyLayout, SlotLayout};
+use crate::format::{CHECKPOINT_CACHE_BYTES_MIN, KeyLayout, SlotLayout};
 use crate::mutation::Mutations;
 use crate::number::{index, wide};
 use crate::policies::fetch::Fetch;
@@ -32,6 +32,16 @@ const _: () =
 /// before anybody is served: a SATA SSD needs half a second for that. So rare a flush costs less than a thousandth of the writes'
 /// time.
 const UNFLUSHED_BYTES_MAX: u64 = 256 << 20;
+
+/// Bytes that a log goes on between the beginnings of two checkpoints of the index at the least: a start replays them in less
+/// than half a second, of whatever they are.
+const CHECKPOINT_INTERVAL_BYTES: u64 = 16 << 30;
+
+/// The same in blocks, for a ring of so many. One without room for checkpoints is replayed as a whole within a second.
+fn checkpoint_interval_blocks(ring_blocks: u64) -> u64 {
+    let has_room = ring_blocks > CHECKPOINT_CACHE_BYTES_MIN / BLOCK_BYTES / 64 * 63;
+    if has_room { CHECKPOINT_INTERVAL_BYTES / BLOCK_BYTES } else { u64::MAX }
+}
 
 /// Bounds of what may be older at the origin than in the cache, where everything goes home in strict order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +135,8 @@ pub struct Config {
     pub is_lone_writeback: bool,
     /// Bounds of strict order; `None` where blocks go home in any order.
     pub order: Option<OrderBounds>,
+    /// Blocks that a log goes on between the beginnings of two checkpoints of the index, at the least; `u64::MAX`: there are none.
+    pub checkpoint_interval_blocks: u64,
     /// Period after which the clock alone makes the engine look at its work.
     pub tick_ns: u64,
     /// The slowness for which reads pass the cache device by.
@@ -171,6 +183,7 @@ impl Config {
             open_areas_max: u32::MAX,
             is_lone_writeback: false,
             order: None,
+            checkpoint_interval_blocks: checkpoint_interval_blocks(cache_blocks),
             tick_ns: 20 * Nanos::MILLISECOND,
             slowness: Slowness::USUAL,
             origin_can_discard: [false; crate::units::VOLUMES_MAX],

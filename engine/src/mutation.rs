@@ -299,6 +299,19 @@ mutations! {
     ForgetTombstone,
     /// Rule 7: the same, where the tombstone is written and not flushed before the origin changes.
     TombstoneUnflushed,
+    /// Rule 22: a block that was dropped dirty is in no checkpoint, and its tombstone is lost with the power: the origin's
+    /// v0 comes back instead of v1.
+    CheckpointBeforeTombstones,
+    /// Rule 22: zeroes that are in no header behind the checkpoint are forgotten.
+    CheckpointWithoutExtents,
+    /// Rule 22: a segment was written again since the checkpoint, and what that had in it is found there.
+    CheckpointInNewSegments,
+    /// Rule 22: a volume was taken off and another one came: it reads what the checkpoint had of the first.
+    CheckpointOfOtherVolume,
+    /// Rule 22: a power cut took v2 from the log, and not from the checkpoint: v1 is there, and not found any more.
+    BelieveCutCheckpoint,
+    /// Rule 22: the same, when the log has grown past the end of that checkpoint.
+    BelieveVoidCheckpoint,
     /// Hazard 7, rule 12: a dirty block is discarded, reads as zeroes or v0, and is v1 again after a crash.
     ForgetDiscard,
     /// Rule 7: a segment with the clean v0 was emptied; before that is durable, v1 is written around the
@@ -584,6 +597,13 @@ impl Mutation {
     pub const fn is_of_late_headers(self) -> bool {
         self.number() >= Mutation::LateForgotten.number()
             && self.number() <= Mutation::FlushWithoutLate.number()
+    }
+
+    /// Whether it is planted in checkpoints of the index, and nowhere else.
+    #[must_use]
+    pub const fn is_of_checkpoints(self) -> bool {
+        self.number() >= Mutation::CheckpointBeforeTombstones.number()
+            && self.number() <= Mutation::BelieveVoidCheckpoint.number()
     }
 
     /// The word and the bit that stand for it in a set.

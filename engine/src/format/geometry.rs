@@ -6,6 +6,11 @@ use crate::units::{BLOCK_BYTES, Place};
 
 /// The smallest cache device, in bytes.
 pub const CACHE_BYTES_MIN: u64 = 32 << 20;
+/// The smallest cache device that has room for checkpoints besides its segments, in bytes.
+pub const CHECKPOINT_CACHE_BYTES_MIN: u64 = 256 << 30;
+/// One byte in so many of such a device is that room: on each side 8 bytes for each block. Groups take 5.3 and singles
+/// 16, so that an index of scattered blocks alone has room up to half of the cache.
+const CHECKPOINT_ONE_IN: u64 = 256;
 /// Segments at the least: one is open, some are in reserve, and enough remain to be a ring (rule 15).
 pub(super) const SEGMENTS_MIN: u32 = 64;
 /// Blocks of the smallest segment: 128 KiB.
@@ -49,7 +54,10 @@ impl Geometry {
         if cache_bytes < CACHE_BYTES_MIN {
             return Err(GeometryError { cache_bytes, minimum_bytes: CACHE_BYTES_MIN });
         }
-        let blocks = to_u32(((cache_bytes - SEGMENTS_OFFSET) / BLOCK_BYTES).min(u64::from(Place::END)));
+        let checkpoint_bytes =
+            if cache_bytes >= CHECKPOINT_CACHE_BYTES_MIN { cache_bytes / CHECKPOINT_ONE_IN } else { 0 };
+        let ring_bytes = cache_bytes - SEGMENTS_OFFSET - checkpoint_bytes;
+        let blocks = to_u32((ring_bytes / BLOCK_BYTES).min(u64::from(Place::END)));
         let largest = (blocks / SEGMENTS_MIN).min(SEGMENT_BLOCKS_MAX);
         let segment_blocks = 1 << largest.ilog2();
         let geometry = Geometry { segment_blocks, segments: blocks / segment_blocks };
@@ -106,7 +114,9 @@ mod tests {
         let of = |bytes| Geometry::choose(bytes).unwrap();
         assert_eq!(of(32 * MIB), Geometry { segment_blocks: 64, segments: 124 });
         assert_eq!(of(1024 * MIB), Geometry { segment_blocks: 2048, segments: 127 });
-        assert_eq!(of(1 << 40), Geometry { segment_blocks: 8192, segments: 32767 });
+        assert_eq!(of((256 << 30) - 1), Geometry { segment_blocks: 8192, segments: 8191 });
+        assert_eq!(of(256 << 30), Geometry { segment_blocks: 8192, segments: 8159 });
+        assert_eq!(of(1 << 40), Geometry { segment_blocks: 8192, segments: 32639 });
         assert_eq!(of(8 << 40), Geometry { segment_blocks: 8192, segments: 65536 });
         assert!(Geometry::choose(32 * MIB - 1).is_err());
     }

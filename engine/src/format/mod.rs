@@ -7,7 +7,8 @@
 //!   segment:  │ head │ header payload │ header payload │ ... free ... │ summary: body │ footer │
 //! ```
 //!
-//! A device of a mirrored cache has a [`PairPage`] in each unused part.
+//! A device of a mirrored cache has a [`PairPage`] in each unused part. Behind the last segment of a large one there is room for
+//! checkpoints of the index: see [`CheckpointArea`].
 //!
 //! A cache with slots is divided otherwise: see [`SlotLayout`]; one with keys and buckets: see [`KeyLayout`].
 //!
@@ -22,6 +23,7 @@
 
 mod batch;
 mod bytes;
+mod checkpoint;
 mod checksum_page;
 mod commit_page;
 mod commit_record;
@@ -52,11 +54,15 @@ mod slot_tests;
 use crate::number::wide;
 pub(crate) use batch::EncodedEntries;
 pub use batch::{BatchHeader, DecodedBatch, HEADER_BLOCKS_MAX, HEADER_FIXED_BYTES, header_blocks_for};
+pub use checkpoint::{
+    CHECKPOINT_RECORD_BYTES, CheckpointArea, CheckpointId, CheckpointRecord, Chunk, ChunkCounts, ChunkExtent,
+    ChunkWriter, GROUP_ROW_WORDS, SINGLE_ROW_WORDS, Side, rows_bytes,
+};
 pub use checksum_page::{CHECKSUM_PAGE_RECORDS, ChecksumPage, ChecksumSector};
 pub use commit_page::{COMMIT_PAGE_RECORDS, CommitPage};
 pub use commit_record::CommitRecord;
 pub use entry::{ENTRY_BYTES, Entry, EntryKind};
-pub use geometry::{CACHE_BYTES_MIN, Geometry, GeometryError};
+pub use geometry::{CACHE_BYTES_MIN, CHECKPOINT_CACHE_BYTES_MIN, Geometry, GeometryError};
 pub use head::SegmentHead;
 pub use history::{CHANGES_MAX, Change, History};
 pub use key_layout::{KEY_LAYOUT_BYTES, KeyLayout, KeyLayoutError};

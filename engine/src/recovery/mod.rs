@@ -128,6 +128,8 @@ pub struct Report {
     pub redestage_bytes: u64,
     /// Log entries replayed.
     pub entries: u64,
+    /// Blocks that a checkpoint told before.
+    pub loaded_blocks: u64,
     /// Blocks in the index, dirty and clean.
     pub blocks: u64,
     /// Whether the last session ended with a clean stop, and transactions recorded what was clean then.
@@ -398,7 +400,10 @@ fn make_durable<I: Image>(image: &mut I, opened: &mut Opened, mutations: Mutatio
     superblock.update += 1;
     superblock.session += u64::from(!mutations.has(Mutation::ForgetSessionBump));
     match &opened.store {
-        OpenedStore::Log(log) => log.record_cut(superblock, mutations),
+        OpenedStore::Log(log) => {
+            log.believe_checkpoint(image, superblock.session);
+            log.record_cut(superblock, mutations);
+        }
         OpenedStore::Slots(_) => slots::recovery::record_numbers(superblock),
     }
     superblock.clean_stop &= mutations.has(Mutation::KeepCleanFlag);

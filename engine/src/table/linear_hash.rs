@@ -392,6 +392,31 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
         }
     }
 
+    /// The same for the entries whose hashes end like `residue` in the bits below `parts`, a power of two. Which they are
+    /// does not depend on how many buckets there are.
+    pub fn for_each_with(
+        &self,
+        pages: &Pages,
+        residue: u32,
+        parts: u32,
+        mut f: impl FnMut(u64, u32, &[u32; ROW]),
+    ) {
+        assert!(parts.is_power_of_two() && residue < parts, "a residue is below the number of parts");
+        let buckets = self.directory.buckets();
+        if parts <= buckets {
+            // A bucket has the low bits of its hashes, all or all but one, and those below `parts` are among them.
+            let step = index(parts);
+            self.for_each_of(pages, (residue..buckets).step_by(step), f);
+            return;
+        }
+        let low_bits = u64::from(parts - 1);
+        self.for_each_in(pages, self.directory.bucket_of(u64::from(residue)), |hash, tag, row| {
+            if hash & low_bits == u64::from(residue) {
+                f(hash, tag, row);
+            }
+        });
+    }
+
     /// How many buckets there are.
     #[must_use]
     pub fn buckets(&self) -> u32 {

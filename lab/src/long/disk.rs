@@ -97,7 +97,10 @@ impl Summaries {
     fn segment_ending_at(&self, end_bytes: u64) -> Option<usize> {
         let behind = end_bytes.checked_sub(SEGMENTS_OFFSET)?;
         let segment_bytes = self.geometry.segment_bytes();
-        (behind > 0 && behind.is_multiple_of(segment_bytes)).then(|| (behind / segment_bytes) as usize - 1)
+        let segment =
+            (behind > 0 && behind.is_multiple_of(segment_bytes)).then(|| behind / segment_bytes - 1)?;
+        // Behind the ring there are checkpoints.
+        (segment < u64::from(self.geometry.segments)).then_some(segment as usize)
     }
 }
 

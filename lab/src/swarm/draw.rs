@@ -150,6 +150,14 @@ impl Options {
         self.set(Knob::trickles, if random.one_in(2) { random.between(20, 90) } else { 0 });
     }
 
+    /// Draws checkpoints: some have too little room, some are as frequent as can be.
+    pub(super) fn draw_checkpoints(&mut self, random: &mut Random) {
+        if random.one_in(2) {
+            self.set(Knob::checkpoint_blocks, *random.pick(&[8, 32, 100, 300, 1000]));
+            self.set(Knob::checkpoint_interval, *random.pick(&[1, 16, 64, 256, 1000]));
+        }
+    }
+
     /// Draws events between two lives of a cache: origins and caches that change, refused starts, hasty stops, an operator's jobs.
     pub(super) fn draw_between_lives(&mut self, random: &mut Random) {
         self.set(Knob::origin_changes, if random.one_in(2) { random.between(10, 80) } else { 0 });

@@ -271,4 +271,8 @@ knobs! {
     lasting = 0,
     /// Per cent of crashes and stops behind small writes that follow each other, and little else.
     trickles = 0,
+    /// Blocks for checkpoints of the index; 0: there are none.
+    checkpoint_blocks = 0,
+    /// Blocks that the log goes on between two checkpoints.
+    checkpoint_interval = 256,
 }

@@ -111,6 +111,7 @@ impl Options {
         options.draw_halves(&mut random.fork(16));
         options.draw_lasting(&mut random.fork(17));
         options.draw_trickles(&mut random.fork(18));
+        options.draw_checkpoints(&mut random.fork(19));
         options
     }
 
@@ -146,6 +147,8 @@ impl Options {
                 Knob::mirrored,
                 Knob::lasting,
                 Knob::trickles,
+                Knob::checkpoint_blocks,
+                Knob::checkpoint_interval,
             ])
             .without(SERVERS)
             .with_devices_alone()
@@ -506,6 +509,9 @@ impl Options {
         bounds.group_commit_wait_ns_max = self.get(Knob::company_wait_us) * 1000;
         bounds.fill_wait_ns_max = self.get(Knob::fill_wait_us) * 1000;
         bounds.group_commit_blocks = self.get(Knob::company);
+        if self.get(Knob::checkpoint_blocks) > 0 {
+            bounds.checkpoint_interval_blocks = self.get(Knob::checkpoint_interval);
+        }
         bounds.order = self.is_strict().then(|| OrderBounds {
             lag_ns: self.get(Knob::lag_ms) * Nanos::MILLISECOND,
             lag_blocks: self.get(Knob::lag_blocks).min(bounds.failing_dirty_blocks_max),
@@ -520,6 +526,7 @@ impl Options {
         let setup = self.with_log(Setup {
             segments,
             segment_blocks,
+            checkpoint_blocks: self.get(Knob::checkpoint_blocks).min(1 << 20) as u32,
             slots,
             is_mirrored: self.is_mirrored(),
             has_lasting_memory: self.get(Knob::lasting) > 0,

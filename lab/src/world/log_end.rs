@@ -83,6 +83,9 @@ impl LogEnd {
         let written = first..first + content.len() as u64;
         // What lay there belongs to no batch any more.
         self.bare.retain(|(part, _)| part.end <= written.start || part.start >= written.end);
+        if is_of_checkpoint(content) {
+            return;
+        }
         let Some((header, decoded)) = header_of(first, content) else {
             if self.bare.len() == BARE_MAX {
                 self.bare.remove(0);
@@ -198,6 +201,14 @@ impl LogEnd {
     pub fn started(&mut self) {
         *self = LogEnd::default();
     }
+}
+
+/// Whether a write is of a checkpoint, which is no part of the log.
+fn is_of_checkpoint(sectors: &[Sector]) -> bool {
+    let Some(first) = sectors.first().filter(|first| matches!(first, Sector::Bytes(_))) else { return false };
+    let mut bytes = [0; SECTOR];
+    first.expand(&mut bytes);
+    bytes.starts_with(b"FBAYCKPT") || bytes.starts_with(b"FBAYCHNK")
 }
 
 /// The header of a batch, and where it is: the first block of the write or, where a segment begins, the second.

@@ -90,6 +90,8 @@ pub struct Counts {
     pub batches_cut: u64,
     /// Headers that starts wrote, since their batches were answered before.
     pub headers_restored: u64,
+    /// Recoveries that began with a checkpoint of the index.
+    pub checkpoint_loads: u64,
     /// How often the log passed the device's end.
     pub wraps: u64,
     /// Blocks destaged.
@@ -114,6 +116,7 @@ impl Counts {
         self.recovery_cuts += other.recovery_cuts;
         self.batches_cut += other.batches_cut;
         self.headers_restored += other.headers_restored;
+        self.checkpoint_loads += other.checkpoint_loads;
         self.wraps += other.wraps;
         self.destaged_blocks += other.destaged_blocks;
         self.hits += other.hits;
@@ -586,7 +589,7 @@ fn layout_of(setup: &Setup) -> (Layout, u64) {
         (None, Some(keys)) => (Layout::Keys(*keys), keys.cache_bytes()),
         (None, None) => {
             let bytes = u64::from(setup.segments) * geometry.segment_bytes();
-            (Layout::Log(geometry), SEGMENTS_OFFSET + bytes)
+            (Layout::Log(geometry), SEGMENTS_OFFSET + bytes + setup.checkpoint_bytes())
         }
     }
 }

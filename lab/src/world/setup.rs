@@ -73,6 +73,8 @@ pub struct Setup {
     pub segments: u32,
     /// Blocks of a segment: a power of two, 32 at the least.
     pub segment_blocks: u32,
+    /// Blocks behind the segments, which checkpoints of the index have; 0: there are none.
+    pub checkpoint_blocks: u32,
     /// Slots instead of segments.
     pub slots: Option<SlotSetup>,
     /// Buckets, and segments for keys; or frames, if the composition has them.
@@ -136,6 +138,7 @@ impl Setup {
             seed,
             segments: 64,
             segment_blocks: 32,
+            checkpoint_blocks: 0,
             slots: None,
             keys: None,
             composition: String::new(),
@@ -270,6 +273,11 @@ impl Setup {
     /// Whether clean data lies in frames behind the ring.
     pub(super) fn has_frames(&self) -> bool {
         matches!(self.log_composition().persistence, PersistenceChoice::Frames(_))
+    }
+
+    /// Bytes behind the segments.
+    pub(super) fn checkpoint_bytes(&self) -> u64 {
+        u64::from(self.checkpoint_blocks) * BLOCK_BYTES
     }
 
     pub(super) fn options(&self) -> Options {

@@ -225,6 +225,7 @@ impl World {
         self.hurt = None;
         self.counts.recoveries += 1;
         self.counts.batches_cut += opened.report.batches_cut;
+        self.counts.checkpoint_loads += u64::from(opened.report.loaded_blocks > 0);
         let dirty_bytes: u64 = (0..VOLUMES_MAX).map(|at| opened.dirty_bytes(VolumeIndex(at as u8))).sum();
         self.counts.dirty_recoveries += u64::from(dirty_bytes > 0);
         self.reports.push(opened.report);

@@ -67,7 +67,8 @@ impl World {
         match old.0 {
             Layout::Log(geometry) => {
                 let geometry = Geometry { segments, ..geometry };
-                (SEGMENTS_OFFSET + u64::from(segments) * geometry.segment_bytes(), Layout::Log(geometry))
+                let ring_bytes = u64::from(segments) * geometry.segment_bytes();
+                (SEGMENTS_OFFSET + ring_bytes + self.setup.checkpoint_bytes(), Layout::Log(geometry))
             }
             other => (old.1, other),
         }
@@ -165,10 +166,11 @@ impl World {
             self.cache.grow(cache_bytes / 512, |_| Tag::ZERO);
         }
         let (segment_blocks, old) = (self.setup.segment_blocks, super::layout_of(&self.setup).0);
+        let besides_bytes = SEGMENTS_OFFSET + self.setup.checkpoint_bytes();
         let divide = |_: &Superblock, cache_bytes: u64| match old {
             Layout::Log(_) => {
                 let geometry = Geometry { segment_blocks, segments: 0 };
-                let segments = (cache_bytes - SEGMENTS_OFFSET) / geometry.segment_bytes();
+                let segments = (cache_bytes - besides_bytes) / geometry.segment_bytes();
                 Layout::Log(Geometry { segments: segments as u32, ..geometry })
             }
             other => other,

@@ -69,6 +69,7 @@
 
 mod areas;
 mod buckets;
+mod checkpoints;
 mod destage;
 mod ephemeral;
 mod failures;
@@ -148,6 +149,7 @@ const ALL: &[&[Scenario]] = &[
     writes::SCENARIOS,
     failures::SCENARIOS,
     buckets::SCENARIOS,
+    checkpoints::SCENARIOS,
     frames::SCENARIOS,
     halves::SCENARIOS,
     late::SCENARIOS,

@@ -125,6 +125,11 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
         Mutation::LateRemembered,
         "a slot of memory that nobody takes again, until the ring came round, and a kill: none in 3000 seeds",
     ),
+    (
+        Mutation::CheckpointBeforeTombstones,
+        "a checkpoint that begins while a tombstone is on its way, and a cut that takes that alone: none in 6000 seeds",
+    ),
+    (Mutation::CheckpointInNewSegments, "sums that cannot be meet an assertion first"),
     (Mutation::SlowCacheKeepsReads, SLOWNESS),
     (Mutation::DirtyPassedBy, SLOWNESS),
     (Mutation::PassedReadFails, SLOWNESS),
@@ -181,6 +186,11 @@ fn options(seed: u64, worlds: Worlds) -> Options {
             options.set(Knob::lasting, 1);
             options
         }
+        Worlds::Checkpoints => {
+            options.set(Knob::checkpoint_blocks, 300);
+            options.set(Knob::checkpoint_interval, drawn.get(Knob::checkpoint_interval).min(64));
+            options
+        }
         Worlds::Mirrored => {
             let halves = [Knob::half_turns, Knob::half_losses, Knob::half_rot];
             halves.into_iter().for_each(|knob| options.set(knob, drawn.get(knob)));
@@ -197,6 +207,7 @@ enum Worlds {
     Strict,
     Mirrored,
     Lasting,
+    Checkpoints,
 }
 
 impl Worlds {
@@ -206,6 +217,7 @@ impl Worlds {
             _ if mutation.is_of_order() => Worlds::Strict,
             _ if mutation.is_of_halves() => Worlds::Mirrored,
             _ if mutation.is_of_late_headers() => Worlds::Lasting,
+            _ if mutation.is_of_checkpoints() => Worlds::Checkpoints,
             _ => Worlds::Any,
         }
     }

@@ -8,6 +8,7 @@
 pub(crate) mod appender;
 mod assembly;
 mod change;
+pub(crate) mod checkpoint;
 pub(crate) mod controller;
 mod draft;
 pub(crate) mod extents;
@@ -51,6 +52,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use appender::Appender;
+use checkpoint::Checkpoints;
 use controller::Controller;
 use fills::Fill;
 use inline::late::Late;
@@ -80,6 +82,8 @@ pub(crate) struct LogStore {
     pub policies: Policies,
     /// The controller of destage, which may leave all to the sweep.
     pub controller: Controller,
+    /// Checkpoints of the index; `None` where there can be none.
+    pub checkpoints: Option<Box<Checkpoints>>,
 }
 
 /// Purposes of the log's own operations.
@@ -100,6 +104,8 @@ pub(crate) enum LogFlight {
     Frames { write: u64 },
     /// Priorities on their way to a bucket that holds nothing else.
     Priorities { bucket: u32, buffer: BufferId },
+    /// A chunk of a checkpoint, or its record.
+    Checkpoint { buffer: BufferId },
     /// A step of the scrub of a segment's head or summary on a device.
     Scrub { scrub: usize, step: scrub::Step },
 }

@@ -58,6 +58,7 @@ impl Machine<LogStore> {
                 self.zeroes_went_home(extent);
             }
         }
+        self.pump_checkpoint(memory);
     }
 
     /// Does what the publication of one append does.

@@ -2,7 +2,11 @@
 //!
 //! The entries are replayed in log order; the highest sequence wins.
 
+mod start;
+
 use super::appender::Appender;
+use super::checkpoint::Checkpoints;
+use super::checkpoint::load::{Candidate, believe};
 use super::controller::Controller;
 use super::extents::{Change, Extent, ExtentKind, Extents};
 use super::frames::Frames;
@@ -14,15 +18,15 @@ use super::once::Doubtful;
 use super::ordered::{Found, FoundOrder};
 use super::policies::Policies;
 use super::reclaim::Reclaim;
-use super::scan::{BatchRecord, Scan, SegmentSpan, SegmentView, scan_mutated};
+use super::scan::{BatchRecord, Scan, SegmentSpan, SegmentView, survey_to_visit, visit_from};
 use super::segments::{Segment, SegmentState, Segments};
 use super::{InternalAppend, Log, LogStart, LogStore, MissingSummary, Stated};
 use crate::composition::Composition;
 use crate::composition::axes::OrderChoice;
 use crate::effect::{Errno, WriteMode};
 use crate::format::{
-    Entry, EntryKind, KeyLayout, Layout, PayloadCursor, PayloadRun, SEGMENTS_OFFSET, SummaryBuilder,
-    Superblock,
+    CheckpointArea, Entry, EntryKind, KeyLayout, Layout, PayloadCursor, PayloadRun, SEGMENTS_OFFSET,
+    SummaryBuilder, Superblock,
 };
 use crate::image::Image;
 use crate::machine::destage::order::ledger::DataVersion;
@@ -36,6 +40,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use slab::Slab;
+use start::Start;
 
 /// A log as recovery found it.
 pub(crate) struct OpenedLog {
@@ -45,9 +50,23 @@ pub(crate) struct OpenedLog {
     was_repaired: bool,
     /// Ranges of the device in which each half has something of its own, by their offset: of those whose copies may differ otherwise.
     differing: BTreeMap<u64, u64>,
+    /// The checkpoint that was loaded.
+    believed: Option<(CheckpointArea, Candidate)>,
 }
 
 impl OpenedLog {
+    /// Where the record of the checkpoint that was loaded is on the device, in bytes.
+    pub(super) fn believed_at(&self) -> Option<u64> {
+        self.believed.map(|(area, candidate)| area.record_at(candidate.side))
+    }
+
+    /// Lets the checkpoint that was loaded count in this session, too.
+    pub fn believe_checkpoint<I: Image>(&self, image: &mut I, session: u64) {
+        if let Some((area, candidate)) = &self.believed {
+            believe(image, area, *candidate, session);
+        }
+    }
+
     /// RULE 20: whether each half of a mirrored cache has something of its own at an offset.
     pub fn differs_at(&self, offset_bytes: u64) -> bool {
         let before = self.differing.range(..=offset_bytes).next_back();
@@ -139,6 +158,10 @@ pub(super) struct Replay {
     clean_floors: Vec<(u64, VolumeIndex)>,
     segment_blocks: u32,
     entries: u64,
+    /// Blocks that a checkpoint told.
+    loaded_blocks: u64,
+    /// The checkpoint that was loaded.
+    believed: Option<(CheckpointArea, Candidate)>,
     mutations: Mutations,
     behind: BehindRing,
     /// By volume, if the order is strict.
@@ -157,16 +180,32 @@ pub(super) struct Replay {
     unsealed: BTreeMap<u32, (SummaryBuilder, u32)>,
 }
 
-/// Reads the log and replays it.
+/// Reads the log and replays it, from the newest checkpoint on.
 pub(crate) fn read<I: Image>(
     image: &mut I,
     superblock: Superblock,
     options: Options,
 ) -> Result<Opened, OpenError> {
+    read_from(image, superblock, options, true)
+}
+
+/// The same, as a whole if checkpoints do not count.
+pub(super) fn read_from<I: Image>(
+    image: &mut I,
+    superblock: Superblock,
+    options: Options,
+    counts_checkpoints: bool,
+) -> Result<Opened, OpenError> {
     let composition = Composition::of(&superblock)?;
     let mut replay = Replay::new(&superblock, options);
     replay.look_at_halves(image, &superblock);
-    let found = scan_mutated(image, &superblock, options.repair, options.mutations, &mut |view, batch| {
+    let mutations = options.mutations;
+    let mut survey = survey_to_visit(image, &superblock, options.repair, mutations)?;
+    let start = match counts_checkpoints {
+        true => replay.load_checkpoint(image, &superblock, &mut survey, options),
+        false => Start { from: 0, checkpoints: None },
+    };
+    let found = visit_from(image, &superblock, survey, start.from, mutations, &mut |view, batch| {
         replay.batch(view, batch)
     })?;
     if found.repaired.is_some() && !options.mutations.has(Mutation::TrustCleanAfterRepair) {
@@ -175,7 +214,7 @@ pub(crate) fn read<I: Image>(
     }
     replay.pass_clean_floors(u64::MAX);
     replay.drop_torn(image);
-    Ok(replay.finish(superblock, found, &composition))
+    Ok(replay.finish(superblock, found, &composition, start.checkpoints))
 }
 
 impl Replay {
@@ -203,6 +242,8 @@ impl Replay {
             clean_floors,
             segment_blocks: superblock.geometry().segment_blocks,
             entries: 0,
+            loaded_blocks: 0,
+            believed: None,
             mutations: options.mutations,
             behind: match superblock.layout {
                 Layout::Keys(layout) => BehindRing::Buckets(KeysFound::new(layout)),
@@ -394,8 +435,17 @@ impl Replay {
 
     /// Blocks lie at places from now on.
     fn put(&mut self, run: Run<'_>) {
-        let Replay { index, behind, .. } = self;
-        let BehindRing::Frames(frames) = behind else { return index.insert(run) };
+        let Replay { index, behind, volumes, .. } = self;
+        let BehindRing::Frames(frames) = behind else {
+            if index.has_sums()
+                && run.dirty
+                && let Some(volume) = &mut volumes[run.first.volume().at()]
+            {
+                // The sums do not tell where what is dirty lies.
+                volume.destage.map.mark(run.first.block(), number::wide(run.checksums.len()));
+            }
+            return index.insert(run);
+        };
         let (index, blocks) = (index.settled(), number::wide(run.checksums.len()));
         if !run.dirty && index.is_tight(blocks) {
             // A smaller budget than before: clean data is dropped, dirty data never.
@@ -522,7 +572,13 @@ impl Replay {
     }
 
     /// Takes what recovery read for what the cache holds: sums, and the parts of a store.
-    fn finish(mut self, superblock: Superblock, found: Scan, composition: &Composition) -> Opened {
+    fn finish(
+        mut self,
+        superblock: Superblock,
+        found: Scan,
+        composition: &Composition,
+        checkpoints: Option<Box<Checkpoints>>,
+    ) -> Opened {
         let (mut segments, missing_summaries) = self.restore_segments(&superblock, &found);
         let found_oldest = found.oldest_dirty_sequence;
         let index = self.finish_index(&mut segments);
@@ -535,14 +591,16 @@ impl Replay {
                 }
             }
         }
-        let Replay { extents, volumes, entries, mutations, behind, once_counts_from, .. } = self;
-        let Replay { torn, differing, .. } = self;
+        let Replay { extents, volumes, entries, loaded_blocks, mutations, behind, once_counts_from, .. } =
+            self;
+        let Replay { torn, differing, believed, .. } = self;
         let dirty_blocks: u64 =
             volumes.iter().flatten().map(|volume| volume.dirty_blocks + volume.zero_blocks).sum();
         let report = Report {
             batches_cut: found.batches_cut,
             redestage_bytes: dirty_blocks * BLOCK_BYTES,
             entries,
+            loaded_blocks,
             blocks: index.len(),
             was_clean: superblock.clean_stop,
         };
@@ -590,6 +648,7 @@ impl Replay {
             scrubs: Slab::new(),
             policies,
             controller,
+            checkpoints,
         };
         let log = OpenedLog {
             store,
@@ -597,6 +656,7 @@ impl Replay {
             base_sequence: found.base_sequence,
             was_repaired: found.repaired.is_some(),
             differing,
+            believed,
         };
         Opened { superblock, report, volumes, store: OpenedStore::Log(Box::new(log)) }
     }
@@ -665,7 +725,7 @@ impl Replay {
         let index = core::mem::replace(&mut self.index, DeferredIndex::new(0, false));
         // Segments are many and large, so that they are no place to count in.
         let mut counts = alloc::vec![(0, 0); segments.count_with_buckets()];
-        let index = index.finish(|key, blocks, place, is_dirty| {
+        let (index, sums) = index.finish(|key, blocks, place, is_dirty| {
             let mut count = |place, blocks| {
                 let (live, must) = &mut counts[number::index(segments.of(place))];
                 *live += blocks;
@@ -687,6 +747,16 @@ impl Replay {
                 }
             }
         });
+        if let Some(sums) = sums {
+            for (count, sum) in counts.iter_mut().zip(&sums.segments) {
+                *count = (sum.blocks, sum.dirty);
+            }
+            for (volume, sum) in self.volumes.iter_mut().zip(sums.volumes) {
+                if let Some(volume) = volume {
+                    (volume.cached_blocks, volume.dirty_blocks) = (sum.blocks, sum.dirty);
+                }
+            }
+        }
         for (at, (live, must)) in (0..).zip(counts) {
             segments.add_counts(at, live, must);
         }

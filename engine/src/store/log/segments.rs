@@ -97,6 +97,8 @@ impl Segment {
 pub struct Segments {
     list: Vec<Segment>,
     segment_blocks: u32,
+    /// The power of two that is its blocks.
+    segment_bits: u32,
     /// Segments of the ring; the rest of `list` are buckets.
     in_ring: u32,
     /// The bits of a place that are the number of its block; others tell a half.
@@ -125,12 +127,14 @@ impl Segments {
     #[must_use]
     pub fn new(segments: u32, segment_blocks: u32) -> Segments {
         assert!(segments > 0, "a ring has segments");
+        assert!(segment_blocks.is_power_of_two(), "a segment has a power of two of blocks");
         let blocks = u64::from(segments) * u64::from(segment_blocks);
         assert!(blocks <= u64::from(Place::END), "every block of the ring has a place");
         let list = (0..segments).map(|_| Segment::free()).collect();
         Segments {
             list,
             segment_blocks,
+            segment_bits: segment_blocks.trailing_zeros(),
             in_ring: segments,
             block_mask: Place::END - 1,
             buckets_at: Place::END,
@@ -274,7 +278,7 @@ impl Segments {
     #[must_use]
     pub fn of(&self, place: Place) -> u32 {
         if place.0 < self.buckets_at {
-            self.block_of(place) / self.segment_blocks
+            self.block_of(place) >> self.segment_bits
         } else {
             self.in_ring + (place.0 - self.buckets_at) / self.bucket_blocks
         }

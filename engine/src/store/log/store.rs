@@ -59,6 +59,7 @@ impl Operations for LogStore {
                 memory.release(buffer);
                 m.summary_done(segment, result, memory);
             }
+            LogFlight::Checkpoint { buffer } => m.checkpoint_written(buffer, result, memory),
             LogFlight::Data { key, issued } => m.data_done(key, issued, result, memory),
             LogFlight::Frames { write } => m.frames_written(write, result, memory),
             LogFlight::Priorities { bucket, buffer } => m.priorities_written(bucket, buffer, result, memory),

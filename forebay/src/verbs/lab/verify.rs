@@ -39,6 +39,7 @@ struct Summary {
     recoveries_cut: u64,
     batches_cut: u64,
     late_headers_restored: u64,
+    checkpoints_loaded: u64,
     wraps: u64,
     destaged_blocks: u64,
     explained_errors: u64,
@@ -138,6 +139,7 @@ pub(super) fn run(arguments: &LabVerify) -> Result<()> {
         recoveries_cut: counts.recovery_cuts,
         batches_cut: counts.batches_cut,
         late_headers_restored: counts.headers_restored,
+        checkpoints_loaded: counts.checkpoint_loads,
         wraps: counts.wraps,
         destaged_blocks: counts.destaged_blocks,
         explained_errors: counts.errors,
@@ -222,12 +224,14 @@ fn print(summary: &Summary, json: bool) -> Result<()> {
         writeln!(
             output,
             "{} recoveries ({} with dirty data, {} more were cut), {} batches cut, {} late headers restored, \
+             {} checkpoints loaded, \
              {} wraps, {} blocks destaged, {} errors with a reason",
             summary.recoveries,
             summary.recoveries_with_dirty_data,
             summary.recoveries_cut,
             summary.batches_cut,
             summary.late_headers_restored,
+            summary.checkpoints_loaded,
             summary.wraps,
             summary.destaged_blocks,
             summary.explained_errors

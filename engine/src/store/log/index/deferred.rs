@@ -13,6 +13,7 @@
 //!   for each part.
 
 use super::permutation::permute;
+use super::sums::Sums;
 use super::{Entry, GROUP_BLOCKS, GROUP_BLOCKS_NEW, Index, Run, split};
 use crate::number::{index, index_wide, low_u32, to_u32, wide};
 use crate::table::page::{PAGE_BYTES, PAGE_WORDS, PageWords};
@@ -118,30 +119,40 @@ impl Step {
         }
     }
 
-    /// Carries it out; an insertion has the checksums of its blocks.
-    fn carry_out(self, index: &mut Index, checksums: &[u32]) {
+    /// Carries it out, and changes the sums if there are any; an insertion has the checksums of its blocks.
+    fn carry_out(self, index: &mut Index, checksums: &[u32], sums: &mut Option<Box<Sums>>) {
         let (first, blocks, place) = (self.first(), self.blocks(), self.place);
+        let mut takes = |key, old| {
+            if let Some(sums) = sums {
+                sums.take(key, old);
+            }
+        };
         let each = (0..blocks).map(|step| (first.plus(step), Place(place.0.wrapping_add(to_u32(step)))));
         let lies_at = |index: &Index, key, place| index.get(key).filter(|entry: &Entry| entry.place == place);
         match self.change() {
-            Change::Remove => index.remove_range(first, blocks, |_, _| ()),
+            Change::Remove => index.remove_range(first, blocks, takes),
             // A smaller budget than before: clean data is dropped, dirty data never.
-            Change::InsertClean if index.is_tight(blocks) => index.remove_range(first, blocks, |_, _| ()),
+            Change::InsertClean if index.is_tight(blocks) => index.remove_range(first, blocks, takes),
             change @ (Change::InsertClean | Change::InsertDirty) => {
                 let dirty = change == Change::InsertDirty;
-                index.insert(Run { first, place, dirty, hits: 0, checksums }, |_, _| ());
+                index.insert(Run { first, place, dirty, hits: 0, checksums }, takes);
+                if let Some(sums) = sums {
+                    sums.put(first, to_u32(blocks), place, dirty);
+                }
             }
             Change::RemoveAt => {
                 for (key, place) in each {
-                    if lies_at(index, key, place).is_some() {
+                    if let Some(entry) = lies_at(index, key, place) {
                         index.remove(key);
+                        takes(key, entry);
                     }
                 }
             }
             Change::Evict => {
                 for (key, place) in each {
-                    if lies_at(index, key, place).is_some_and(|entry| !entry.dirty) {
+                    if let Some(entry) = lies_at(index, key, place).filter(|entry| !entry.dirty) {
                         index.remove(key);
+                        takes(key, entry);
                     }
                 }
             }
@@ -149,6 +160,9 @@ impl Step {
                 for (key, place) in each {
                     if lies_at(index, key, place).is_some_and(|entry| entry.dirty) {
                         index.set_dirty(key, false);
+                        if let Some(sums) = sums {
+                            sums.clean(key, place);
+                        }
                     }
                 }
             }
@@ -170,7 +184,7 @@ struct WaitingPage {
 }
 
 impl WaitingPage {
-    fn carry_out(&self, index: &mut Index) {
+    fn carry_out(&self, index: &mut Index, sums: &mut Option<Box<Sums>>) {
         let mut words = &self.words[..self.used];
         let (mut ahead, mut lead) = (words, 0);
         while !words.is_empty() {
@@ -182,7 +196,7 @@ impl WaitingPage {
             }
             let step = Step::read(words);
             let (checksums, rest) = words[STEP_WORDS..].split_at(step.checksums());
-            step.carry_out(index, checksums);
+            step.carry_out(index, checksums, sums);
             words = rest;
             lead -= 1;
         }
@@ -217,31 +231,64 @@ pub struct DeferredIndex {
     singles: u64,
     groups: u64,
     pages_max: u64,
+    /// Sums over the index, if a checkpoint was loaded and nobody else changed it.
+    sums: Option<Box<Sums>>,
 }
 
 impl DeferredIndex {
     /// An empty index with a budget as [`Index::new`] has it. If it does not defer, each change is carried out at once.
     pub fn new(budget_bytes: u64, defers: bool) -> DeferredIndex {
         let index = Index::new(budget_bytes);
-        let mut deferred =
-            DeferredIndex { index, parts: Vec::new(), pages: 0, singles: 0, groups: 0, pages_max: 0 };
+        let mut deferred = DeferredIndex {
+            index,
+            parts: Vec::new(),
+            pages: 0,
+            singles: 0,
+            groups: 0,
+            pages_max: 0,
+            sums: None,
+        };
         if defers {
             deferred.measure_room();
         }
         deferred
     }
 
-    /// The index, with all that waited; what is changed in it comes after.
+    /// The index, with all that waited; what is changed in it comes after. Nobody keeps sums of that.
     pub fn settled(&mut self) -> &mut Index {
         self.carry_out();
+        self.sums = None;
         &mut self.index
     }
 
-    /// The index, with all that waited; each run of blocks in it is given to `found`, as [`Index::for_each_run`] does.
-    pub fn finish(mut self, mut found: impl FnMut(BlockKey, u32, Place, bool)) -> Index {
+    /// The index, with room for what a checkpoint has, if the budget allows that. [`DeferredIndex::loaded`] comes next.
+    pub fn prepare(&mut self, singles: u64, groups: u64) -> &mut Index {
+        self.carry_out();
+        self.reserve_for(singles, groups);
+        &mut self.index
+    }
+
+    /// A checkpoint was loaded into it, over which these are the sums.
+    pub fn loaded(&mut self, sums: Sums) {
+        self.sums = Some(Box::new(sums));
+        if !self.parts.is_empty() {
+            self.measure_room();
+        }
+    }
+
+    /// Whether there are sums over it.
+    pub fn has_sums(&self) -> bool {
+        self.sums.is_some()
+    }
+
+    /// The index, with all that waited, and the sums over it. If there are none, each run of blocks in it is given to `found`, as
+    /// [`Index::for_each_run`] does.
+    pub fn finish(mut self, mut found: impl FnMut(BlockKey, u32, Place, bool)) -> (Index, Option<Box<Sums>>) {
         let parts = to_u32(self.parts.len());
         self.reserve();
-        if parts > 0 && self.index.is_in_parts(parts) {
+        if self.has_sums() {
+            self.carry_out_each(|_, _| ());
+        } else if parts > 0 && self.index.is_in_parts(parts) {
             self.index.reserve_buckets(parts);
             // What was carried out last is near the processor still.
             self.carry_out_each(|index, part| index.for_each_run_of(part, parts, &mut found));
@@ -251,7 +298,7 @@ impl DeferredIndex {
         }
         self.index.end_reservation();
         self.index.drop_spare_pages();
-        self.index
+        (self.index, self.sums)
     }
 
     /// Blocks in the index, and of those that wait to be inserted: some may be counted twice.
@@ -307,7 +354,7 @@ impl DeferredIndex {
 
     fn push(&mut self, step: Step, checksums: &[u32]) {
         if self.parts.is_empty() {
-            step.carry_out(&mut self.index, checksums);
+            step.carry_out(&mut self.index, checksums, &mut self.sums);
             (self.singles, self.groups) = (0, 0);
             return;
         }
@@ -329,9 +376,14 @@ impl DeferredIndex {
 
     /// Makes the tables as large as what waits wants them, if the budget allows that.
     fn reserve(&mut self) {
-        let wanted_bytes = self.singles * SINGLE_BYTES + self.groups * GROUP_BYTES;
-        if self.index.allocated_bytes() + wanted_bytes <= self.index.budget_bytes() {
-            self.index.reserve(self.singles, self.groups);
+        self.reserve_for(self.singles, self.groups);
+    }
+
+    fn reserve_for(&mut self, singles: u64, groups: u64) {
+        let wanted_bytes =
+            singles.saturating_mul(SINGLE_BYTES).saturating_add(groups.saturating_mul(GROUP_BYTES));
+        if self.index.allocated_bytes().saturating_add(wanted_bytes) <= self.index.budget_bytes() {
+            self.index.reserve(singles, groups);
         }
     }
 
@@ -339,7 +391,7 @@ impl DeferredIndex {
     fn carry_out_each(&mut self, mut then: impl FnMut(&Index, u32)) {
         for (part, number) in self.parts.iter_mut().zip(0..) {
             for page in part.pages.drain(..) {
-                page.carry_out(&mut self.index);
+                page.carry_out(&mut self.index, &mut self.sums);
                 self.index.take_spare_page(page.words);
             }
             then(&self.index, number);
@@ -380,6 +432,10 @@ mod tests {
     use proptest::prelude::*;
 
     type Model = BTreeMap<BlockKey, Entry>;
+
+    /// A ring that has all places of the runs here.
+    const SEGMENTS: u32 = 1024;
+    const SEGMENT_BLOCKS: u32 = 8;
 
     #[derive(Clone, Debug)]
     enum Act {
@@ -437,11 +493,17 @@ mod tests {
         fn what_waits_says_the_same_as_what_does_not(
             acts in acts(),
             defers in any::<bool>(),
+            is_loaded in any::<bool>(),
             // With the smaller one the tables have a bucket for each part from the beginning.
             budget_bytes in prop_oneof![Just(3 << 20), Just(1 << 24)],
         ) {
             let mut deferred = DeferredIndex::new(budget_bytes, defers);
             prop_assert!(!defers || deferred.index.is_in_parts(to_u32(deferred.parts.len())) == (budget_bytes == 3 << 20));
+            let mut is_settled = false;
+            if is_loaded {
+                prop_assert!(deferred.prepare(10, 1).is_empty());
+                deferred.loaded(Sums::new(SEGMENTS, SEGMENT_BLOCKS));
+            }
             let mut model = Model::new();
             let mut runs = alloc::vec![(BlockKey(7), Place(0), 1)];
             let mut next_place = 1;
@@ -476,12 +538,15 @@ mod tests {
                             _ => deferred.clean(first, place, wide_blocks),
                         }
                     }
-                    Act::Settle => assert!(deferred.settled().len() == wide(model.len())),
+                    Act::Settle => {
+                        assert!(deferred.settled().len() == wide(model.len()));
+                        is_settled = true;
+                    }
                 }
                 prop_assert!(deferred.len_max() >= wide(model.len()));
             }
             let mut told = BTreeMap::new();
-            let index = deferred.finish(|first, blocks, place, dirty| {
+            let (index, sums) = deferred.finish(|first, blocks, place, dirty| {
                 for step in 0..blocks {
                     let lies = (Place(place.0 + step), dirty);
                     assert_eq!(told.insert(first.plus(u64::from(step)), lies), None, "each block is told once");
@@ -492,7 +557,16 @@ mod tests {
                 found.insert(key, entry);
             });
             let lie: BTreeMap<_, _> = found.iter().map(|(key, entry)| (*key, (entry.place, entry.dirty))).collect();
-            prop_assert_eq!(told, lie);
+            prop_assert_eq!(sums.is_some(), is_loaded && !is_settled, "who changes the index by itself is not counted");
+            match sums {
+                None => prop_assert_eq!(told, lie),
+                Some(sums) => {
+                    let mut expected = Sums::new(SEGMENTS, SEGMENT_BLOCKS);
+                    index.for_each(|key, entry| expected.put(key, 1, entry.place, entry.dirty));
+                    prop_assert_eq!(*sums, expected);
+                    prop_assert!(told.is_empty(), "where there are sums nothing is told");
+                }
+            }
             prop_assert_eq!(found, model);
         }
     }
@@ -515,7 +589,7 @@ mod tests {
             }
         }
         assert!(deferred.pages > 4, "a part has several pages");
-        let index = deferred.finish(|_, _, _, _| ());
+        let (index, _) = deferred.finish(|_, _, _, _| ());
         let last = rounds - 1;
         for step in 0..blocks {
             let place = Place(last * blocks + step);
@@ -542,7 +616,7 @@ mod tests {
                 "{allocated} and {waiting} bytes of {budget_bytes} after {at} blocks"
             );
         }
-        let index = deferred.finish(|_, _, _, _| ());
+        let (index, _) = deferred.finish(|_, _, _, _| ());
         let mut dirty = 0;
         index.for_each(|_, entry| dirty += u64::from(entry.dirty));
         assert_eq!(dirty, blocks / 100, "dirty blocks stay");

@@ -14,9 +14,11 @@
 //! * I2: a group has [`GROUP_BLOCKS_MIN`] blocks at least; with fewer, singles are smaller.
 //! * I3: [`Index::len`] is the number of singles and of the groups' valid bits.
 
+pub mod checkpoint;
 pub mod deferred;
 mod permutation;
 mod rows;
+pub mod sums;
 mod visit;
 
 use crate::number::{const_u32, index, index_wide, to_u16, to_u32, wide};
@@ -28,7 +30,7 @@ use permutation::{permute, unpermute};
 use rows::{CHECKSUMS_AT, GROUP_WORDS, GroupHead, SINGLE_WORDS, SingleKind, bits, runs};
 
 /// Blocks in a group.
-const GROUP_BLOCKS: u64 = 16;
+pub(super) const GROUP_BLOCKS: u64 = 16;
 /// Blocks that a group is made for at the least.
 const GROUP_BLOCKS_NEW: u32 = 8;
 /// Blocks that a group is kept for at the least: five singles take less than a group does.

@@ -39,7 +39,7 @@ pub(crate) fn read_group_into<I: Image>(
 }
 
 /// Makes a group of reads of `len_bytes` each at the offsets, in the memory of another one.
-pub(super) fn fill_group(pieces: impl Iterator<Item = (u64, usize)>, group: &mut Vec<ReadAt>) {
+pub(crate) fn fill_group(pieces: impl Iterator<Item = (u64, usize)>, group: &mut Vec<ReadAt>) {
     let mut count = 0;
     for (offset_bytes, len_bytes) in pieces {
         if count == group.len() {

@@ -43,7 +43,9 @@ use crate::image::Image;
 use crate::mutation::Mutations;
 use alloc::vec::Vec;
 
-pub(crate) use edges::read_group_into;
+pub(crate) use edges::{fill_group, read_group_into};
+#[cfg(test)]
+pub(crate) use survey::End;
 pub(crate) use survey::{Span, Survey, survey};
 pub(crate) use walk::Walk;
 
@@ -69,6 +71,9 @@ pub enum Damage {
     /// A summary.
     #[error("the summary is damaged: {0}")]
     Summary(FormatError),
+    /// A checkpoint that does not say what the log says.
+    #[error("the checkpoint of the index differs from the log")]
+    CheckpointDiffers,
     /// A summary that does not say what the headers say.
     #[error("the summary differs from the batch headers")]
     SummaryDiffers,
@@ -241,12 +246,39 @@ pub(crate) fn scan_mutated<I: Image>(
     mutations: Mutations,
     visitor: &mut dyn FnMut(SegmentView, &BatchRecord),
 ) -> Result<Scan, ScanError> {
-    let mut survey = if repair {
-        survey::survey_for_repair(image, superblock, mutations)?
+    let survey = survey_to_visit(image, superblock, repair, mutations)?;
+    visit_from(image, superblock, survey, 0, mutations, visitor)
+}
+
+/// The survey that a visit goes by.
+pub(crate) fn survey_to_visit<I: Image>(
+    image: &mut I,
+    superblock: &Superblock,
+    repair: bool,
+    mutations: Mutations,
+) -> Result<Survey, ScanError> {
+    if repair {
+        survey::survey_for_repair(image, superblock, mutations)
     } else {
-        survey(image, superblock, repair, mutations)?
-    };
-    let open = visit::visit(image, superblock, &mut survey, mutations, visitor)?;
+        survey(image, superblock, repair, mutations)
+    }
+}
+
+/// The end of a scan: hands out the batches of the log from span `from` on. All spans before have summaries, which are not read.
+pub(crate) fn visit_from<I: Image>(
+    image: &mut I,
+    superblock: &Superblock,
+    mut survey: Survey,
+    from: usize,
+    mutations: Mutations,
+    visitor: &mut dyn FnMut(SegmentView, &BatchRecord),
+) -> Result<Scan, ScanError> {
+    for span in &mut survey.spans[..from] {
+        let body_blocks = span.footer.expect("a span that is not visited has a summary").body_blocks;
+        // What is known without a look at the summary: where that begins.
+        span.span.used_blocks = superblock.geometry().segment_blocks - 1 - body_blocks;
+    }
+    let open = visit::visit(image, superblock, &mut survey, from, mutations, visitor)?;
     let Survey { spans, end, .. } = survey;
     Ok(Scan {
         segments: spans.iter().map(|span| span.span).collect(),

@@ -117,7 +117,7 @@ pub(super) fn survey_for_repair<I: Image>(
     let geometry = superblock.geometry();
     loop {
         let mut survey = survey_without(image, superblock, true, mutations, &without)?;
-        let error = match visit(image, superblock, &mut survey, mutations, &mut |_, _| ()) {
+        let error = match visit(image, superblock, &mut survey, 0, mutations, &mut |_, _| ()) {
             Ok(_) => return Ok(survey),
             Err(error) => error,
         };

@@ -64,13 +64,14 @@ struct Visit<'v> {
     batches: Vec<SummaryBatch>,
 }
 
-/// Hands out all batches, completes the spans, and makes the open segment's summary.
+/// Hands out all batches of the spans from `from` on, completes the spans, and makes the open segment's summary.
 ///
 /// While summaries are read, those that were read before are visited.
 pub(super) fn visit<I: Image>(
     image: &mut I,
     superblock: &Superblock,
     survey: &mut Survey,
+    from: usize,
     mutations: Mutations,
     visitor: &mut dyn FnMut(SegmentView, &BatchRecord),
 ) -> Result<Option<OpenSegment>, ScanError> {
@@ -82,7 +83,7 @@ pub(super) fn visit<I: Image>(
     let mut visit = Visit { superblock, limits, mutations, visitor, batches: Vec::new() };
     let spans = &mut survey.spans;
     let mut open = None;
-    let (mut group, mut next) = (Group::default(), Group::default());
+    let (mut group, mut next) = (Group::at(from), Group::default());
     loop {
         next.begin(superblock, spans, &group);
         image.read_group_beside(&mut next.reads, &mut || visit.summaries(spans, &mut group));
@@ -102,6 +103,11 @@ pub(super) fn visit<I: Image>(
 }
 
 impl Group {
+    /// Nothing, before a span.
+    fn at(from: usize) -> Group {
+        Group { spans: from..from, ..Group::default() }
+    }
+
     /// Begins behind another group, with twice as many spans, so that the visit begins soon.
     fn begin(&mut self, superblock: &Superblock, spans: &[Span], before: &Group) {
         let from = before.spans.end;

@@ -193,6 +193,7 @@ pub(crate) fn read<I: Image>(
         batches_cut: 0,
         redestage_bytes: dirty_blocks * BLOCK_BYTES,
         entries,
+        loaded_blocks: 0,
         blocks: volumes.iter().flatten().map(|volume| volume.cached_blocks).sum(),
         was_clean: is_clean_stop,
     };
