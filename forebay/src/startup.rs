@@ -131,12 +131,7 @@ impl NewSession {
         let opened = recovery::begin_session(&mut image, found, Mutations::NONE)
             .map_err(|error| refused(&cache, &error))?;
         record.change(|record| record.superblock_update = opened.superblock.update)?;
-        let recovery = RecoveryReport {
-            seconds: (prepared_in + began_at.elapsed()).as_secs_f64(),
-            batches_cut: opened.report.batches_cut,
-            redestage_bytes: opened.report.redestage_bytes,
-            entries: opened.report.entries,
-        };
+        let recovery = RecoveryReport::new(prepared_in + began_at.elapsed(), &opened.report);
         let mut engine = Engine::new(opened, config);
         if let Some(words) = image.words() {
             engine.set_pair(words);
@@ -294,12 +289,7 @@ pub fn begin_on(
         })
         .map_err(|error| refused(cache.spec(), &error))?;
     record.change(|record| record.superblock_update = opened.superblock.update)?;
-    let recovery = RecoveryReport {
-        seconds: began_at.elapsed().as_secs_f64(),
-        batches_cut: opened.report.batches_cut,
-        redestage_bytes: opened.report.redestage_bytes,
-        entries: opened.report.entries,
-    };
+    let recovery = RecoveryReport::new(began_at.elapsed(), &opened.report);
     Ok(Begun { engine: Engine::new(opened, config), recovery })
 }
 

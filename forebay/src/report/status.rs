@@ -9,11 +9,14 @@ use engine::composition::axes::Axis;
 use engine::composition::contract::Aftermath;
 use engine::effect::WriteMode;
 use engine::format::Superblock;
+use engine::recovery;
 use engine::status::{CacheStatus, OrderStatus, VolumeStatus, WearStatus, WrittenBytes};
+use engine::units::BLOCK_BYTES;
 use live::devices::DeviceSpec;
 use live::limits::Limits;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
+use std::time::Duration;
 
 /// `status`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -308,6 +311,23 @@ pub struct RecoveryReport {
     pub redestage_bytes: u64,
     /// Entries read.
     pub entries: u64,
+    /// Bytes of which a checkpoint told, so that no entry of before it was read.
+    #[serde(default)]
+    pub loaded_bytes: u64,
+}
+
+impl RecoveryReport {
+    /// The report on a recovery that took so long.
+    #[must_use]
+    pub fn new(took: Duration, report: &recovery::Report) -> RecoveryReport {
+        RecoveryReport {
+            seconds: took.as_secs_f64(),
+            batches_cut: report.batches_cut,
+            redestage_bytes: report.redestage_bytes,
+            entries: report.entries,
+            loaded_bytes: report.loaded_blocks * BLOCK_BYTES,
+        }
+    }
 }
 
 impl VolumeReport {

@@ -59,12 +59,7 @@ fn look(spec: &DeviceSpec, state: &StateDirectory) -> Result<StatusReport> {
     let opened = recovery::inspect(image, options).map_err(|error| {
         anyhow!("the cache {spec} cannot be recovered: {error}; see forebay check {spec}")
     })?;
-    let recovery = RecoveryReport {
-        seconds: started_at.elapsed().as_secs_f64(),
-        batches_cut: opened.report.batches_cut,
-        redestage_bytes: opened.report.redestage_bytes,
-        entries: opened.report.entries,
-    };
+    let recovery = RecoveryReport::new(started_at.elapsed(), &opened.report);
     let record = state.load_or_new(&superblock.set_id)?;
     let (notes, lifetime_written_bytes) = (record.volumes, record.written_bytes);
     let is_abandoned =
