@@ -523,6 +523,7 @@ mod tests {
                     }
                     Act::Remove { first, blocks } => {
                         deferred.remove_range(BlockKey(first), blocks);
+                        is_settled |= blocks > REMOVED_BLOCKS_MAX;
                         model.retain(|key, _| !(first..first + blocks).contains(&key.0));
                     }
                     Act::OfRun { change, run, skip, blocks } => {
