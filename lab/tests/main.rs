@@ -3,6 +3,7 @@
 mod bcache;
 mod buckets;
 mod bypasses;
+mod checkpoints;
 mod devices;
 mod ephemeral;
 mod exhaustive;

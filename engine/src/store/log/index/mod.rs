@@ -1,7 +1,8 @@
 //! Which block of which volume lies where on the cache device.
 //!
 //! The index maps a [`BlockKey`] to an [`Entry`]: the place, whether it is dirty, how often it
-//! was hit of late, the checksum. It lives in RAM only; recovery builds it anew from the log.
+//! was hit of late, the checksum. It lives in RAM; recovery builds it anew from the log, or from a checkpoint, which is a copy
+//! of its rows on the device, and the log behind that.
 //!
 //! Scattered blocks are entries of their own (*singles*, 12 bytes each and little besides).
 //! Blocks that are neighbours both on the volume and in the cache share an entry: a *group* is

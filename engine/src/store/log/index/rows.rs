@@ -8,6 +8,8 @@
 //!
 //! Where places tell a half they have 30 bits. What is dirty is on both halves, so in a single the fourth number of a half says
 //! that ([`SingleKind`]).
+//!
+//! Checkpoints have the rows as they are: who changes them changes the version of checkpoints (`format/checkpoint.rs`).
 
 use crate::number::{const_u32, index_wide, to_u8, to_u16};
 use crate::store::log::index::{Entry, GROUP_BLOCKS};

@@ -235,17 +235,7 @@ pub fn scan<I: Image>(
     repair: bool,
     visitor: &mut dyn FnMut(SegmentView, &BatchRecord),
 ) -> Result<Scan, ScanError> {
-    scan_mutated(image, superblock, repair, Mutations::NONE, visitor)
-}
-
-/// [`scan`] with planted bugs.
-pub(crate) fn scan_mutated<I: Image>(
-    image: &mut I,
-    superblock: &Superblock,
-    repair: bool,
-    mutations: Mutations,
-    visitor: &mut dyn FnMut(SegmentView, &BatchRecord),
-) -> Result<Scan, ScanError> {
+    let mutations = Mutations::NONE;
     let survey = survey_to_visit(image, superblock, repair, mutations)?;
     visit_from(image, superblock, survey, 0, mutations, visitor)
 }
