@@ -9,6 +9,8 @@ use crate::units::Nanos;
 /// Share of the cache that only a destage can free, in thousandths, from which destage keeps pace with clients'
 /// writes.
 const KEEP_PACE_PERMILLE: u64 = 250;
+/// The same share up to which a burst of long writes has the cache device to itself.
+const BURST_PERMILLE: u64 = 333;
 
 /// The pace of a volume's destage.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -82,6 +84,10 @@ impl Level {
         if idle_ns >= silence_ns || volume.mode != WriteMode::Writeback {
             return Level { runs: config.destage_runs_max.div_ceil(2), sweeps: true };
         }
+        // What goes home is read from the device that just now takes as much as it can.
+        if pressure.held_permille <= BURST_PERMILLE && volume.destage.is_burst_under_way(now) {
+            return rest;
+        }
         let is_read = volume.origin.client_reads > 0;
         // Busy: when the cache is full, long writes go at the origin's pace; until then, only as many blocks as they
         // brought are destaged.
@@ -109,10 +115,12 @@ mod tests {
     const CACHE_BLOCKS: u64 = 1000;
     const LONG: Blocks = Blocks { first: 0, count: 64 };
     const NOW: Nanos = Nanos(20 * Nanos::SECOND);
+    /// The share of the cache that only a destage can make free.
+    const HELD_PERMILLE: u64 = 900;
 
     fn pressure(has_waiting: bool) -> Pressure {
         Pressure {
-            held_permille: 900,
+            held_permille: HELD_PERMILLE,
             blocks: CACHE_BLOCKS,
             extents: 0,
             is_short: true,
@@ -146,6 +154,10 @@ mod tests {
     }
 
     fn level(volume: &Volume, has_waiting: bool, now: Nanos) -> (u32, bool) {
+        level_at(volume, HELD_PERMILLE, has_waiting, now)
+    }
+
+    fn level_at(volume: &Volume, held_permille: u64, has_waiting: bool, now: Nanos) -> (u32, bool) {
         let moment = Moment {
             now,
             last_client: now,
@@ -153,7 +165,7 @@ mod tests {
             is_stopping: false,
             has_controller: false,
             holds_back_all: false,
-            pressure: pressure(has_waiting),
+            pressure: Pressure { held_permille, ..pressure(has_waiting) },
         };
         let Level { runs, sweeps } = Level::of(volume, &Config::for_cache(10, 100), &moment);
         (runs, sweeps)
@@ -170,6 +182,37 @@ mod tests {
         assert_eq!(level(&volume, false, NOW), (0, false), "and the origin rests in between");
         let later = NOW.plus(Nanos::SECOND);
         assert_eq!(level(&volume, false, later), (runs_max, false), "the flood is over");
+    }
+
+    /// A long write comes, after so many bytes in all.
+    fn burst(volume: &mut Volume, written_bytes: u64, now: Nanos) {
+        volume.destage.dirtied(LONG);
+        volume.destage.note_growth(written_bytes, 0, now);
+    }
+
+    #[test]
+    fn a_burst_of_long_writes_has_the_cache_device_to_itself_while_there_is_room() {
+        let quarter = Config::for_cache(10, 100).destage_runs_max.div_ceil(4);
+        let mut volume = written(0);
+        burst(&mut volume, 1, NOW);
+        let at = |volume: &Volume, held_permille, now| level_at(volume, held_permille, false, now);
+        assert_eq!(at(&volume, 333, NOW), (0, false), "a burst");
+        assert_eq!(at(&volume, 334, NOW), (quarter, true), "there is little room left for it");
+        let later = NOW.plus(3 * Nanos::MILLISECOND);
+        assert_eq!(at(&volume, 333, later), (quarter, true), "it is over");
+        volume.destage.note_growth(2, 0, later);
+        assert_eq!(at(&volume, 333, later), (quarter, true), "a short write goes on with none");
+        let mut now = later;
+        for step in 3..8 {
+            now = NOW.plus((step - 2) * 600 * Nanos::MILLISECOND);
+            burst(&mut volume, step, now);
+        }
+        assert_eq!(at(&volume, 333, now), (quarter, true), "it goes on for too long");
+        now = now.plus(Nanos::SECOND);
+        burst(&mut volume, 9, now);
+        assert_eq!(at(&volume, 333, now), (0, false), "the next one");
+        volume.destage.add_urgent(&[1]);
+        assert!(at(&volume, 333, now).0 > 0, "what somebody waits for goes home all the same");
     }
 
     #[test]

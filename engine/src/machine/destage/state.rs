@@ -35,6 +35,11 @@ const OVERRUN: u64 = 2;
 const HITS_ONE_IN: u64 = 32;
 /// A flood of which nothing was seen for so long is not under way any more.
 const FLOOD_NS: u64 = Nanos::SECOND;
+/// Long writes come as fast as the cache takes them while the last one came no longer ago: an SATA SSD takes a batch in less.
+const BURST_GAP_NS: u64 = 2 * Nanos::MILLISECOND;
+/// A burst of them begins after so long without, and is none any more after so long.
+const BURST_REST_NS: u64 = Nanos::SECOND;
+const BURST_NS_MAX: u64 = 3 * Nanos::SECOND;
 /// Limit of the lead of paced writes over the origin that later runs make up for: 16 MiB.
 const BEHIND_BLOCKS_MAX: u64 = 4096;
 
@@ -74,12 +79,18 @@ pub(crate) struct DestageState {
     pub behind_blocks: u64,
     /// Bytes that clients had written when there were last more of them, and when that was.
     grew: (u64, Nanos),
+    /// `long_blocks` when there were last more of them, and when that was.
+    long_grew: (u64, Nanos),
+    /// The time at which the last burst of long writes began.
+    burst_began: Nanos,
     /// The time at which the last run began.
     run_began: Nanos,
     /// The usual length of late runs, in eighths of a block.
     run_block_eighths: u64,
-    /// Blocks of long writes that entered since clients last wrote nothing for a while, and blocks that had been hit until then.
+    /// Blocks of long writes that entered.
     long_blocks: u64,
+    /// Those, and blocks that had been hit, until clients last wrote nothing for a while.
+    long_before: u64,
     hits_before: u64,
     /// See [`DestageState::is_overrun`].
     is_overrun: bool,
@@ -142,9 +153,12 @@ impl DestageState {
             look_again: Nanos(0),
             behind_blocks: 0,
             grew: (0, Nanos(0)),
+            long_grew: (0, Nanos(0)),
+            burst_began: Nanos(0),
             run_began: Nanos(0),
             run_block_eighths: 8 * RUN_BLOCKS_MAX,
             long_blocks: 0,
+            long_before: 0,
             hits_before: 0,
             is_overrun: false,
             is_flooded: false,
@@ -272,8 +286,8 @@ impl DestageState {
     pub fn note_pressure(&mut self, pressure: Pressure, hit_blocks: u64) {
         self.is_flooded &= pressure.held_permille >= FLOODED_PERMILLE;
         let hits = hit_blocks.saturating_sub(self.hits_before);
-        self.is_overrun =
-            self.long_blocks >= pressure.blocks * OVERRUN && hits < self.long_blocks / HITS_ONE_IN;
+        let long_blocks = self.long_blocks - self.long_before;
+        self.is_overrun = long_blocks >= pressure.blocks * OVERRUN && hits < long_blocks / HITS_ONE_IN;
     }
 
     /// Whether so much came in long writes that the cache takes ever more of it in vain: many times what it holds, and clients read
@@ -291,10 +305,21 @@ impl DestageState {
     pub fn note_growth(&mut self, written_bytes: u64, hit_blocks: u64, now: Nanos) {
         if written_bytes > self.grew.0 {
             if now.since(self.grew.1) >= LEISURE_NS {
-                (self.long_blocks, self.hits_before) = (0, hit_blocks);
+                (self.long_before, self.hits_before) = (self.long_blocks, hit_blocks);
             }
             self.grew = (written_bytes, now);
         }
+        if self.long_blocks != self.long_grew.0 {
+            if self.long_grew.0 == 0 || now.since(self.long_grew.1) >= BURST_REST_NS {
+                self.burst_began = now;
+            }
+            self.long_grew = (self.long_blocks, now);
+        }
+    }
+
+    /// Whether long writes come about as fast as the cache takes them, and have not for long.
+    pub fn is_burst_under_way(&self, now: Nanos) -> bool {
+        now.since(self.long_grew.1) < BURST_GAP_NS && now.since(self.burst_began) < BURST_NS_MAX
     }
 
     /// Sets the pause after a run. While clients are busy the origin rests for as long as the run took, at least for
