@@ -159,6 +159,50 @@ fn what_is_hot_stays_through_a_flood_of_writes() -> Result<(), Trouble> {
     Ok(())
 }
 
+/// Goal: of a copy through a full cache what was read last is there, too, as what was written is, and what is hot outlives both.
+/// Method: an area is read thrice, another one copied that is twice the cache, no faster than a disk.
+#[test]
+fn of_a_copy_what_is_read_enters_too_and_what_is_hot_stays() -> Result<(), Trouble> {
+    let setup = setup(256 * MIB, 2 * GIB, &[WriteMode::Writeback], Contents::Tags);
+    // What is read beside enters for reasons of its own.
+    let mut run = LongRun::composed(setup, &Composition::forebay(), |config| config.neighbour_bytes_max = 0)?;
+    run.run(&mut Load::new(LoadOptions::once(32)), Until::End)?;
+    run.idle(Nanos::SECOND)?;
+    let area = |mib: u64, len_mib: u64| LoadOptions {
+        first_block: mib * MIB / 4096,
+        ..LoadOptions::once(len_mib * MIB / 4096)
+    };
+    let hot = area(0, 4);
+    for _ in 0..3 {
+        run.run(&mut Load::new(hot), Until::End)?;
+        run.idle(Nanos::SECOND)?;
+    }
+    for part in 0..8 {
+        let requests = Some(64 * MIB / (128 << 10));
+        let long = |mib, read_permille| LoadOptions {
+            request_bytes: 128 << 10,
+            depth: 1,
+            think_ns: 1_000_000,
+            read_permille,
+            requests,
+            ..area(mib, 64)
+        };
+        run.run(&mut Load::new(long(64 + part * 64, 1000)), Until::End)?;
+        run.run(&mut Load::new(long(1024 + part * 64, 0)), Until::End)?;
+    }
+    assert!(run.status().cache.wraps >= 2, "{}", run.status().cache.wraps);
+    let mut read_of_disk = |area| -> Result<u64, Trouble> {
+        run.begin_measuring();
+        run.run(&mut Load::new(area), Until::End)?;
+        Ok(run.statistics().origins[0].read_bytes)
+    };
+    let bytes = read_of_disk(hot)?;
+    assert!(bytes < MIB, "{bytes} of what is hot");
+    let bytes = read_of_disk(area(64 + 7 * 64, 64))?;
+    assert!(bytes < 16 * MIB, "{bytes} of what was read last");
+    Ok(())
+}
+
 /// A load whose client needs a while for each request.
 struct Busy {
     load: Load,

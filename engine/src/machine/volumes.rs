@@ -101,10 +101,9 @@ impl Volumes {
         }
     }
 
-    /// Blocks that clients read since the start.
-    pub fn read_blocks(&self) -> u64 {
-        let read_blocks = |volume: &Volume| volume.counters.hit_blocks + volume.counters.miss_blocks;
-        self.iter().flatten().map(read_blocks).sum()
+    /// Blocks that were hit since the start.
+    pub fn hit_blocks(&self) -> u64 {
+        self.iter().flatten().map(|volume| volume.counters.hit_blocks).sum()
     }
 
     /// Whether so much data cannot go home that a lap of the ring would gain next to nothing: appending it again

@@ -317,6 +317,11 @@ impl DestageState {
         }
     }
 
+    /// Blocks of long writes that entered.
+    pub fn long_blocks(&self) -> u64 {
+        self.long_blocks
+    }
+
     /// Whether long writes come about as fast as the cache takes them, and have not for long.
     pub fn is_burst_under_way(&self, now: Nanos) -> bool {
         now.since(self.long_grew.1) < BURST_GAP_NS && now.since(self.burst_began) < BURST_NS_MAX

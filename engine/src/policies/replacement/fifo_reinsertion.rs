@@ -1,7 +1,7 @@
 //! `fifo-reinsertion`: the oldest segment of the log leaves, and blocks of it that were hit are appended again.
 //!
 //! A block stays for one lap of the ring for each of its hits, up to `laps_max`: appending it again takes one hit away. A lap
-//! in which clients read next to nothing tells nothing of the blocks, and takes none away.
+//! in which next to nothing was hit tells nothing of the blocks, and takes none away.
 //! Appended blocks take at most a quota of the segment that they come from, or the ring would chase its own tail: a
 //! segment that stays whole frees nothing. Hits are not spread evenly over segments, so the quota that recent segments
 //! left unused is credit that later segments may spend.

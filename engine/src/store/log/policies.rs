@@ -224,13 +224,14 @@ impl Machine<LogStore> {
         // A neighbour counts as a hit a little later.
         let hits =
             |volume: &Volume| volume.counters.hit_blocks.saturating_sub(volume.counters.beside_hit_blocks);
-        let hits = self.volumes.iter().flatten().map(hits).sum();
+        let evidence =
+            self.volumes.iter().flatten().map(|volume| hits(volume) + volume.destage.long_blocks()).sum();
         let policies = &mut self.store.policies;
         if matches!(policies.admission, Admission::Always(_)) {
             return alloc::vec![blocks];
         }
         let tries_first_reads = matches!(policies.admission, Admission::RoomOrSecondRead(_));
-        policies.trials.asked(blocks.count, hits);
+        policies.trials.asked(blocks.count, evidence);
         let mut admitted: Vec<Blocks> = Vec::new();
         for block in blocks.first..blocks.end() {
             let sectors = BLOCK_BYTES / 512;

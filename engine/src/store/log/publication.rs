@@ -109,7 +109,7 @@ impl Machine<LogStore> {
                 // It may have been destaged or found rotten meanwhile, but not superseded.
                 if let Some(entry) = self.store.index.get(key).filter(|entry| entry.place == from) {
                     let dirty = dirty && entry.dirty;
-                    let hits = match self.was_read_meanwhile(from) {
+                    let hits = match self.was_hit_meanwhile(from) {
                         true => self.store.reclaim.policy.hits_left(entry.hits),
                         false => entry.hits,
                     };

@@ -43,8 +43,8 @@ const RELOCATING_BLOCKS_MAX: u32 = 2048;
 const SPARE_MIN: u32 = 3;
 /// Dirty blocks stay in the log while they are at most one in so many of the ring.
 const STAYING_ONE_IN: u64 = 4;
-/// A round of the log takes a hit away if clients read at least one block in it for so many of the ring.
-const READ_ONE_IN: u64 = 8;
+/// A round of the log takes a hit away if at least one block was hit in it for so many of the ring.
+const HIT_ONE_IN: u64 = 8;
 /// The ring is flooded from one dirty block in so many: then writes take the room that the disk makes, and no more.
 const FLOODED_ONE_IN: u64 = 2;
 /// How often a segment that waits for its dirty blocks is looked at again.
@@ -471,13 +471,14 @@ impl Machine<LogStore> {
         self.read_kept(moved, memory);
     }
 
-    /// Whether clients read enough, while the log went round to a place, to tell what of it they still want.
-    pub(super) fn was_read_meanwhile(&self, place: Place) -> bool {
+    /// Whether enough was hit, while the log went round to a place, to tell what of it clients still want. Who copies reads much,
+    /// and none of what is cached.
+    pub(super) fn was_hit_meanwhile(&self, place: Place) -> bool {
         let LogStore { segments, appender, .. } = &self.store;
         // Counters of a volume that was taken off are gone.
-        let before = segments.get(segments.of(place)).reads_before;
-        let read_blocks = self.volumes.read_blocks().saturating_sub(before);
-        !appender.weighs_rounds() || read_blocks * READ_ONE_IN >= segments.ring_blocks()
+        let before = segments.get(segments.of(place)).hits_before;
+        let hit_blocks = self.volumes.hit_blocks().saturating_sub(before);
+        !appender.weighs_rounds() || hit_blocks * HIT_ONE_IN >= segments.ring_blocks()
     }
 
     /// Whether writes wait for room that the disk makes, and what was hit stays all the same. The published logs keep

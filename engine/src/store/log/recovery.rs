@@ -692,7 +692,7 @@ impl Replay {
                     summary_blocks: span.summary_blocks,
                     is_summary_written: span.sealed,
                     is_read_on: false,
-                    reads_before: 0,
+                    hits_before: 0,
                 },
             );
             if !span.sealed

@@ -170,7 +170,7 @@ impl Machine<LogStore> {
             return None;
         };
         self.store.log.generation = generation;
-        self.store.segments.get_mut(segment).reads_before = self.volumes.read_blocks();
+        self.store.segments.get_mut(segment).hits_before = self.volumes.hit_blocks();
         SegmentHead {
             set_id: self.store.log.set_id,
             ring: 0,

@@ -68,8 +68,8 @@ pub struct Segment {
     pub is_summary_written: bool,
     /// Emptied, and some of its clean blocks are in the index still.
     pub is_read_on: bool,
-    /// Blocks that clients had read since the start when it was opened.
-    pub reads_before: u64,
+    /// Blocks that had been hit since the start when it was opened.
+    pub hits_before: u64,
 }
 
 impl Segment {
@@ -88,7 +88,7 @@ impl Segment {
             summary_blocks: 0,
             is_summary_written: false,
             is_read_on: false,
-            reads_before: 0,
+            hits_before: 0,
         }
     }
 }

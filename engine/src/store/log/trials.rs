@@ -7,7 +7,8 @@
 //!   which grows by one block for 64 that were asked about. A flood of them has to prove its worth, a trickle has not.
 //! - All, when nobody reads what the cache holds: after a large copy what leaves is worth no more than what comes. But a
 //!   load that jumps about hits nothing either, and should not wear the device. So there is one such block for each hit
-//!   that there was before.
+//!   that there was before, and for each block that came in a long write: of a copy, what is read is worth as much as what
+//!   is written.
 
 /// The allowance is one in so many blocks of the cache.
 const ALLOWANCE_ONE_IN: u64 = 16;
@@ -29,8 +30,8 @@ pub(crate) struct Trials {
     /// Blocks that left the ring of late, and blocks that were hit and stayed.
     left_blocks: u64,
     stayed_blocks: u64,
-    /// Hits so far, and first reads that they are good for.
-    hits: u64,
+    /// Hits and blocks of long writes so far, and first reads that they are good for.
+    evidence: u64,
     earned_blocks: u64,
 }
 
@@ -42,7 +43,7 @@ impl Trials {
             short_parts: Trials::short_parts_max(cache_blocks),
             left_blocks: 0,
             stayed_blocks: 0,
-            hits: 0,
+            evidence: 0,
             earned_blocks: 0,
         }
     }
@@ -51,12 +52,12 @@ impl Trials {
         cache_blocks * GROWS_ONE_IN / ALLOWANCE_ONE_IN
     }
 
-    /// Notes that admission is about to be asked about so many blocks, after so many hits.
-    pub fn asked(&mut self, blocks: u64, hits: u64) {
+    /// Notes that admission is about to be asked about so many blocks, after so many hits and blocks of long writes.
+    pub fn asked(&mut self, blocks: u64, evidence: u64) {
         self.short_parts = (self.short_parts + blocks).min(Trials::short_parts_max(self.cache_blocks));
-        let earned = self.earned_blocks + hits.saturating_sub(self.hits);
+        let earned = self.earned_blocks + evidence.saturating_sub(self.evidence);
         self.earned_blocks = earned.min(self.cache_blocks);
-        self.hits = hits;
+        self.evidence = evidence;
     }
 
     /// Whether a block that was read for the first time, by a read of so many, may enter; if so, that is taken off.
@@ -104,6 +105,18 @@ mod tests {
         assert_eq!(entered(&mut trials, 1000, 17), 0, "long reads are no trickle");
         trials.asked(64 * 500, 0);
         assert_eq!(entered(&mut trials, 100, 1), 100, "time gives back what was used");
+    }
+
+    #[test]
+    fn of_a_copy_as_much_enters_as_is_written() {
+        let mut trials = Trials::new(16_000);
+        trials.tail_left(10_000, 0, 1024);
+        for written_blocks in [1000, 2000, 3000] {
+            trials.asked(0, written_blocks);
+            assert_eq!((0..1500).filter(|_| trials.may_enter(64)).count(), 1000, "{written_blocks}");
+        }
+        trials.asked(0, 1 << 20);
+        assert_eq!((0..1 << 20).filter(|_| trials.may_enter(64)).count(), 16_000, "a cache at the most");
     }
 
     #[test]
