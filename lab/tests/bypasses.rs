@@ -310,7 +310,7 @@ fn long_writes_go_around_a_full_cache_until_much_of_it_is_home() {
         let passed = |world: &World| counters(world).write_bypasses.in_use_blocks;
         assert!(world.outstanding_of(0) > 2, "the log is full");
         assert_eq!(passed(&world), 0, "a short write waits: what goes home makes room for many");
-        let long = world.write(0, blocks(3000, 32));
+        let long = world.write(0, blocks(2976, 32));
         world.pass(Nanos::SECOND).unwrap();
         assert_eq!(world.answer(long).is_some(), has_flooded, "what was written may be read");
         assert_eq!(passed(&world), if has_flooded { 32 } else { 0 });

@@ -55,6 +55,23 @@ fn or_the_origin_answers_and_is_read_again_for_the_copy() {
     assert_eq!(rig.read(SLOT, 16).1.len(), 1);
 }
 
+/// In turns the worker that copies comes before the client's next request, and after it.
+#[test]
+fn a_copy_begins_when_the_read_that_asked_for_it_has_ended() {
+    let mut rig = Rig::new(&frames(false), 32, 64 * SLOT);
+    let read_bytes = |rig: &mut Rig| bytes(&rig.take_ops(), Device::Origin, Kind::Read);
+    for (slot, is_worker_first) in [(1, true), (2, false), (3, true)] {
+        let read = rig.submit_read((slot * SLOT + 3) * 8, 8);
+        rig.run_but(|_| true);
+        assert_eq!(read_bytes(&mut rig), 4096, "slot {slot}: the client's alone");
+        rig.run();
+        assert!(rig.is_answered(read));
+        assert_eq!(read_bytes(&mut rig), if is_worker_first { SLOT * 4096 } else { 0 }, "slot {slot}");
+        rig.pass_ms(1);
+        assert_eq!(read_bytes(&mut rig), if is_worker_first { 0 } else { SLOT * 4096 }, "slot {slot}");
+    }
+}
+
 #[test]
 fn a_part_that_is_written_waits_for_the_rest_of_its_piece() {
     let mut rig = Rig::new(&frames(true), 32, 64 * SLOT);

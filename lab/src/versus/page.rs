@@ -229,8 +229,9 @@ beside the real ones. A difference of up to 15 % counts as none. Latencies as ab
 
 - What the kernel does in its own context our daemon does behind ublk: at depth 1 and for large
   requests that alone is up to a tenth (`floor-ublk` above).
-- In the first three rows ours promotes twice as many blocks in the first pass, and each costs the
-  stream less. Why is not known. `rand read 64K QD8` finds cached what that left.
+- A promotion costs a stream a turn of the disk if the stream's next request is there before the
+  worker that copies. In the kernel that is so for half of them in the first pass; ours takes every
+  other one for such. How many are promoted hangs on when the pass begins in a period of the policy.
 - dm-cache takes dirty data home while nothing misses, and looks once a second whether that is so.
   So the last row hangs on a few misses, and `rand write 4K QD32` on the moment. The real one has
   differed by up to 40 % from run to run in `8K 67/33` and `rand read 64K QD8`.

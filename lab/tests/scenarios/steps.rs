@@ -144,15 +144,22 @@ pub fn has_slots(world: &World) -> bool {
 
 // ---- the ring --------------------------------------------------------------------------------------
 
-/// Writes to a volume until the log went round four times: nothing of before is cached any more, not even
-/// what was hit.
+/// Writes to a volume until the log went round four times: nothing of before is cached any more but what was hit, if nothing
+/// was since.
 pub fn wrap(world: &mut World, volume: usize) -> Run {
+    go_round(world, volume, |_, _| Ok(()))
+}
+
+/// The same, and after each write does something with its first block.
+fn go_round(world: &mut World, volume: usize, after: impl Fn(&mut World, u64) -> Run) -> Run {
     let until = world.counts().wraps + 4;
     for step in 0..2000 {
         if world.counts().wraps >= until {
             return Ok(());
         }
-        write(world, volume, 1000 + step * 16 % 480, 16)?;
+        let first = 1000 + step * 16 % 480;
+        write(world, volume, first, 16)?;
+        after(world, first)?;
     }
     Err(Violation::new(Broken::Liveness, "the log does not go round"))
 }
@@ -282,7 +289,8 @@ pub fn verify_and_evict(world: &mut World) -> Run {
 pub fn evict(world: &mut World) -> Run {
     let setup = world.setup();
     if setup.slots.is_none() && setup.composition.is_empty() {
-        wrap(world, 1)?;
+        // What was hit stays until other things are.
+        go_round(world, 1, |world, first| read(world, 1, first, 16))?;
         return world.verify();
     }
     // What is read after a flush is certain.

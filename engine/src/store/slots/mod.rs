@@ -79,7 +79,7 @@ use crate::units::{BLOCK_BYTES, BlockKey, Frame, Nanos, PieceKey, Place, VOLUMES
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use changes::asking::Answers;
-use changes::promotions::Promotion;
+use changes::promotions::{Begins, Promotion};
 use core::num::NonZeroU32;
 use homes::Cleaning;
 use policies::Policies;
@@ -106,8 +106,10 @@ pub(crate) struct SlotStore {
     /// Admission's answers for the pieces of requests under way.
     pub answers: BTreeMap<RequestKey, Answers>,
     pub promotions: Slab<Promotion>,
-    /// Promotions of which nothing was asked for yet.
-    pub promotions_begun: Vec<usize>,
+    /// Promotions of which nothing was asked for yet, and when that is.
+    pub promotions_begun: Vec<(usize, Begins)>,
+    /// The last of those that wait for a request began before the client's next request.
+    pub is_worker_first: bool,
     pub destage: Destage,
     /// Dirty slots that were written home and wait for the origin's flush.
     pub written_home: Bits,

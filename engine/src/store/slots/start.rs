@@ -93,6 +93,7 @@ impl SlotStore {
             answers: BTreeMap::new(),
             promotions: Slab::new(),
             promotions_begun: Vec::new(),
+            is_worker_first: false,
             table,
             directory,
             free,

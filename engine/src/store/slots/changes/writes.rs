@@ -18,6 +18,7 @@ use crate::number::to_u32;
 use crate::policies::replacement::{Access, Arrival, Policy};
 use crate::store::slots::changes::asking::part_of;
 use crate::store::slots::changes::plan::{Part, Way};
+use crate::store::slots::changes::promotions::Begins;
 use crate::store::slots::policies::Partial;
 use crate::store::slots::records::Records;
 use crate::store::slots::table::SlotState;
@@ -513,6 +514,8 @@ impl Machine<SlotStore> {
     pub(in crate::store::slots) fn wait_for_slot(&mut self, key: RequestKey) {
         self.requests[key].stage = Stage::Slot;
         self.store.waiting.push_back(key);
+        // HAZARD 12: what it waits for may wait for copies that would begin after it.
+        self.begin_promotions_of(key, Begins::Now);
         self.want_tick(self.now.plus(self.config.tick_ns));
     }
 
