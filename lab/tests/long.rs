@@ -268,6 +268,21 @@ fn long_writes_go_home_while_clients_write() -> Result<(), Trouble> {
     Ok(())
 }
 
+/// Goal: a burst of long writes has the SSD to itself, and what it left goes home behind it. Method: 30 % of the cache is written in
+/// requests of 128 KiB without a pause.
+#[test]
+fn nothing_goes_home_while_a_burst_is_under_way() -> Result<(), Trouble> {
+    let mut run = LongRun::new(setup(256 * MIB, GIB, &[WriteMode::Writeback], Contents::Nothing), |_| ())?;
+    run.idle(Nanos::SECOND)?;
+    run.begin_measuring();
+    let write = LoadOptions { request_bytes: 128 << 10, read_permille: 0, ..LoadOptions::once(GIB / 4096) };
+    run.run(&mut Load::new(LoadOptions { depth: 1, requests: Some(76 * 8), ..write }), Until::End)?;
+    assert_eq!(run.statistics().cache.read_bytes, 0, "nothing is read to go home");
+    run.idle(10 * Nanos::SECOND)?;
+    assert_eq!(run.status().volumes[0].dirty_bytes, 0);
+    Ok(())
+}
+
 /// What was written through is home: the sweep has nothing to add.
 #[test]
 fn what_is_written_through_reaches_the_origin_once() -> Result<(), Trouble> {

@@ -41,7 +41,7 @@ const WORKER_NS: u64 = 30_000;
 pub(crate) enum Begins {
     /// In this turn.
     Now,
-    /// A while after this request has ended.
+    /// When this request ends or a little later, or as soon as it waits for a slot.
     After(RequestKey),
     At(Nanos),
 }
@@ -77,11 +77,6 @@ impl Promotion {
 }
 
 impl SlotStore {
-    /// Says when those copies begin that were promoted last, from a place in their list on.
-    fn begin_promotions(&mut self, first: usize, begins: Begins) {
-        self.promotions_begun[first..].iter_mut().for_each(|begun| begun.1 = begins);
-    }
-
     /// The pieces that a request touches.
     fn pieces_of(&self, key: RequestKey, requests: &Requests) -> Vec<PieceKey> {
         let active = &requests[key];
@@ -122,14 +117,11 @@ impl Machine<SlotStore> {
         }
         let Fetch::Frame { waits } = self.store.policies.fetch else { return true };
         let pieces = self.store.pieces_of(key, &self.requests);
-        let begun_before = self.store.promotions_begun.len();
         let started = self.promote_pieces(key, &pieces, false, memory);
         // Data that the origin returns beside a copy in doubt would be read once more.
         let waits = started && (waits || self.is_in_doubt(key));
         if waits {
             self.wait_for_slot(key);
-        } else {
-            self.store.begin_promotions(begun_before, Begins::After(key));
         }
         !waits
     }
@@ -151,7 +143,7 @@ impl Machine<SlotStore> {
             }
             // Only once for a request: the slot may be gone again before the request's turn.
             self.store.take_back_answer(key, piece);
-            match self.promote(piece, arrival, is_held, memory) {
+            match self.promote(piece, arrival, is_held, Begins::After(key), memory) {
                 Ok(()) => is_any = true,
                 Err(why) => {
                     self.store.refuse(piece, arrival);
@@ -171,7 +163,7 @@ impl Machine<SlotStore> {
                 continue;
             }
             let arrival = Arrival::first(Access::Read, false);
-            if self.promote(piece, arrival, false, memory).is_err() {
+            if self.promote(piece, arrival, false, Begins::Now, memory).is_err() {
                 refused = Some(Errno::NOSPC);
             }
         }
@@ -199,6 +191,7 @@ impl Machine<SlotStore> {
         piece: PieceKey,
         arrival: Arrival,
         is_held: bool,
+        begins: Begins,
         memory: &mut M,
     ) -> Result<(), NotPromoted> {
         let volume = self.volume(piece.volume());
@@ -230,7 +223,7 @@ impl Machine<SlotStore> {
         self.store.filling_blocks[volume.at()] += blocks.count;
         let promotion = Promotion { volume, blocks, slot, arrival, buffer, copied: 0 };
         let key = self.store.promotions.insert(promotion);
-        self.store.promotions_begun.push((key, Begins::Now));
+        self.store.promotions_begun.push((key, begins));
         Ok(())
     }
 
@@ -355,9 +348,7 @@ impl Machine<SlotStore> {
         let is_write = matches!(self.requests[key].op, RequestOp::Write { .. });
         if is_write && self.store.policies.fetch == (Fetch::Frame { waits: false }) {
             let pieces = self.store.pieces_of(key, &self.requests);
-            let begun_before = self.store.promotions_begun.len();
             let _ = self.promote_pieces(key, &pieces, false, memory);
-            self.store.begin_promotions(begun_before, Begins::After(key));
         }
         let worker = if self.store.is_worker_first { self.now.plus(WORKER_NS) } else { self.now };
         if self.begin_promotions_of(key, Begins::At(worker)) {
