@@ -39,8 +39,11 @@ pub struct System {
 pub struct Job {
     /// Its name.
     pub job: String,
-    /// Requests a second.
+    /// Requests a second: the median of the rounds.
     pub per_second: f64,
+    /// Requests a second in each round, the least first. The other figures are those of the median one.
+    #[serde(default)]
+    pub rounds: Vec<f64>,
     /// The median of the latencies.
     pub p50_us: f64,
     /// Their 99th percentile.
@@ -51,6 +54,14 @@ pub struct Job {
     pub daemon_instructions: f64,
 }
 
+impl Job {
+    /// The least and the most of its rounds, if chance has a say in it.
+    fn spread(&self) -> Option<(f64, f64)> {
+        let (least, most) = (*self.rounds.first()?, *self.rounds.last()?);
+        (most > least * (1.0 + SPREAD)).then_some((least, most))
+    }
+}
+
 impl System {
     fn job(&self, name: &str) -> Option<&Job> {
         self.jobs.iter().find(|job| job.job == name)
@@ -59,6 +70,8 @@ impl System {
 
 /// The caches of the kernel.
 const KERNELS: [&str; 3] = ["bcache", "dm-cache", "dm-writecache"];
+/// Part by which rounds of a job differ at the least that hangs on chance.
+const SPREAD: f64 = 0.20;
 /// The device limit.
 const SSD: &str = "ssd";
 

@@ -1,6 +1,6 @@
 //! Tables, and the sentences around them.
 
-use super::{Job, System, best_kernel, imitated, jobs, rate, system};
+use super::{Job, SPREAD, System, best_kernel, imitated, jobs, rate, system};
 use std::fmt::Write as _;
 
 /// Part by which repeats of a run differ; less is no difference.
@@ -57,7 +57,26 @@ fn likeness(real: &System, ours: &System) -> String {
             latency(own),
         ]);
     }
-    format!("{}\n{alike} of {all} within {:.0} %.\n", table(&rows), ALIKE * 100.0)
+    let alike = format!("{alike} of {all} within {:.0} %.", ALIKE * 100.0);
+    format!("{}\n{alike}\n{}", table(&rows), spreads(&[real, ours]))
+}
+
+/// A sentence with the jobs whose rounds differ.
+fn spreads(systems: &[&System]) -> String {
+    let spread = |name: &str| {
+        let of_one = |system: &&System| {
+            let job = system.job(name)?;
+            let (least, most) = job.spread()?;
+            Some(format!("{} {least:.0} to {most:.0} in {} rounds", system.system, job.rounds.len()))
+        };
+        let all: Vec<String> = systems.iter().filter_map(of_one).collect();
+        (!all.is_empty()).then(|| format!("  - {name}: {}\n", all.join(", ")))
+    };
+    let spreads: String = systems[0].jobs.iter().filter_map(|job| spread(&job.job)).collect();
+    if spreads.is_empty() {
+        return spreads;
+    }
+    format!("\n- Rounds differ by more than {:.0} %, and the median counts, in\n{spreads}", SPREAD * 100.0)
 }
 
 fn beside_each_other(systems: &[System]) -> String {
@@ -210,7 +229,7 @@ describes.
 
 - Time is counted in instructions, on one processor of 4 instructions a nanosecond. So the figures
   do not depend on the computer that runs the comparison, and anybody gets the same ones within
-  some 3 %. Rows of dm-cache depend on what it chose to promote: runs have differed fourfold.
+  some 3 %. Rows of dm-cache depend on what it chose to promote: of its rounds the median counts.
 - The kernel's own timers, and ours, run four times as fast as they should beside the disks.
 - All caches are in writeback mode. bcache has its cutoff for sequential requests and its limits
   for congestion switched off. dm-cache has policy smq with its defaults, and blocks of 256 KiB.
@@ -233,8 +252,6 @@ beside the real ones. A difference of up to 15 % counts as none. Latencies as ab
   worker that copies. In the kernel that is so for half of them in the first pass; ours takes every
   other one for such. How many are promoted hangs on when the pass begins in a period of the policy.
 - dm-cache takes dirty data home while nothing misses, and looks once a second whether that is so.
-  So the last row hangs on a few misses, and `rand write 4K QD32` on the moment. Five runs of the
-  real one had 2691 to 6987 in `rand read 64K QD8`, 31 540 to 126 680 in `rand write 4K QD32`, and
-  40 940 to 92 252 in the last row.
+  So the last row hangs on a few misses, and `rand write 4K QD32` on the moment.
 
 ";
