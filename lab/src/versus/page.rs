@@ -63,11 +63,13 @@ fn likeness(real: &System, ours: &System) -> String {
 
 /// A sentence with the jobs whose rounds differ.
 fn spreads(systems: &[&System]) -> String {
-    let spread = |name: &str| {
+    let mut rounds = 0;
+    let mut spread = |name: &str| {
         let of_one = |system: &&System| {
             let job = system.job(name)?;
             let (least, most) = job.spread()?;
-            Some(format!("{} {least:.0} to {most:.0} in {} rounds", system.system, job.rounds.len()))
+            rounds = rounds.max(job.rounds.len());
+            Some(format!("{} {least:.0} to {most:.0}", system.system))
         };
         let all: Vec<String> = systems.iter().filter_map(of_one).collect();
         (!all.is_empty()).then(|| format!("  - {name}: {}\n", all.join(", ")))
@@ -76,7 +78,10 @@ fn spreads(systems: &[&System]) -> String {
     if spreads.is_empty() {
         return spreads;
     }
-    format!("\n- Rounds differ by more than {:.0} %, and the median counts, in\n{spreads}", SPREAD * 100.0)
+    format!(
+        "\n- The median of {rounds} rounds counts. They differ by more than {:.0} % in\n{spreads}",
+        SPREAD * 100.0
+    )
 }
 
 fn beside_each_other(systems: &[System]) -> String {
