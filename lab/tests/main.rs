@@ -17,6 +17,7 @@ mod mirror;
 mod native;
 mod neighbours;
 mod order;
+mod pace;
 mod points;
 mod policy;
 mod recovery_traffic;

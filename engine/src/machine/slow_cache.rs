@@ -18,7 +18,7 @@ use crate::machine::request::RequestKey;
 use crate::machine::volume::Standing;
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
-use crate::number::to_u32;
+use crate::number::{to_u32, wide};
 use crate::status::{Bypass, CachePace};
 use crate::store::Store;
 use crate::units::{BLOCK_BYTES, Nanos, Place};
@@ -241,10 +241,19 @@ impl<S: Store> Machine<S> {
     pub(crate) fn pass_slow_cache_by<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let now = self.now;
         let read_bytes = self.outbox.cache_bytes().read_bytes;
+        let (looked, answered) = (self.slow_cache.looked, self.slow_cache.answers.all);
         let turn = match &self.halves {
             None => self.slow_cache.look(now, read_bytes, self.outbox.cache_reads()),
             Some(halves) => self.slow_cache.look(now, read_bytes, halves.cache_reads()),
         };
+        if self.slow_cache.looked != looked {
+            let under_way = match &self.halves {
+                None => self.outbox.cache_reads().count(),
+                Some(halves) => halves.cache_reads().count(),
+            };
+            // This one is about to be.
+            S::looked(self, answered, wide(under_way) + 1);
+        }
         match turn {
             Some(Turn::Slow) => {
                 let SlowCache { usual_ns, slow_ns, .. } = self.slow_cache;

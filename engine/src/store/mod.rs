@@ -240,6 +240,10 @@ pub(crate) trait Reading: Operations {
     fn answered(m: &mut Machine<Self>, issued: Nanos) {
         let _ = (m, issued);
     }
+    /// Looks at reads of the cache device: it answered so many since the last look, and as many are under way.
+    fn looked(m: &mut Machine<Self>, reads: u64, under_way: u64) {
+        let _ = (m, reads, under_way);
+    }
     /// Keeps a read of a block that [`Lookup::is_changing`]; it goes on by [`Machine::read_changed`] when the change
     /// is over.
     fn wait_for_change(m: &mut Machine<Self>, read: WaitingRead) {

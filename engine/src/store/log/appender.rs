@@ -183,6 +183,15 @@ impl Appender {
         }
     }
 
+    /// Looks at reads: the device answered so many since the last look, and as many are under way.
+    pub fn looked(&mut self, reads: u64, under_way: u64, now: Nanos) {
+        match self {
+            Appender::Inline(inline) => inline.pace.looked(reads, under_way, now),
+            Appender::Frames(frames) => frames.inline.pace.looked(reads, under_way, now),
+            Appender::Keys(_) | Appender::Mirror(_) => (),
+        }
+    }
+
     /// Notes that clients ask for blocks.
     #[inline]
     pub fn accessed(&mut self, first: BlockKey, blocks: u64, index: &Index) {

@@ -287,6 +287,11 @@ impl Reading for LogStore {
         m.note_latency(Access::Read, issued);
     }
 
+    fn looked(m: &mut Machine<LogStore>, reads: u64, under_way: u64) {
+        let now = m.now;
+        m.store.appender.looked(reads, under_way, now);
+    }
+
     fn drop_rotten(m: &mut Machine<LogStore>, key: BlockKey) {
         let (volume, blocks) = (key.volume(), Blocks { first: key.block(), count: 1 });
         m.drop_entries(volume, blocks);

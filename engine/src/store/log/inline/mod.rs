@@ -5,10 +5,12 @@
 //! | `group_commit.rs` | how long a write waits for others |
 //! | `gathering.rs` | fills that wait for each other |
 //! | `late.rs` | headers that follow what they are of |
+//! | `pace.rs` | how fast writes go while clients read from the device, too |
 
 mod gathering;
 mod group_commit;
 pub(super) mod late;
+mod pace;
 
 use super::assembly::BATCHES_IN_FLIGHT_MAX;
 use super::draft::Draft;
@@ -19,11 +21,12 @@ use crate::machine::guard::{Blocks, Hold};
 use crate::machine::request::{RequestKey, Route};
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
-use crate::number::to_u32;
+use crate::number::{to_u32, wide};
 use crate::units::{BLOCK_BYTES, Nanos};
 use gathering::Gathering;
 use group_commit::{GroupCommit, Pending};
 use late::LateChoice;
+use pace::Pace;
 
 /// The state of this way to append.
 #[derive(Debug, Default)]
@@ -31,6 +34,7 @@ pub(crate) struct Inline {
     pub(super) group_commit: GroupCommit,
     pub(super) gathering: Gathering,
     pub(super) late: LateChoice,
+    pub(super) pace: Pace,
 }
 
 impl Inline {
@@ -38,14 +42,14 @@ impl Inline {
     #[inline]
     pub(super) fn is_quiet(&self) -> bool {
         // Without fills nobody asks for them.
-        self.gathering.is_empty() && self.group_commit.deadline().is_none()
+        self.gathering.is_empty() && self.group_commit.deadline().is_none() && self.pace.until.is_none()
     }
 
     /// When to ask again whether a batch may go, if nothing else happens before.
     #[inline]
     pub(in crate::store::log) fn deadline(&self) -> Option<Nanos> {
         let gathers = self.group_commit.deadline().into_iter().chain(self.gathering.deadline());
-        gathers.chain(self.late.until).min()
+        gathers.chain(self.late.until).chain(self.pace.until).min()
     }
 }
 
@@ -66,7 +70,9 @@ impl Machine<LogStore> {
             let has_fills = self.store.appender.has_company();
             if !(has_internal || has_writes || has_fills) {
                 // Most calls end here, behind the last batch or for reads: nobody waits, and no clock has to come.
-                self.store.appender.inline_mut().group_commit.clear_deadline();
+                let inline = self.store.appender.inline_mut();
+                inline.group_commit.clear_deadline();
+                inline.pace.until = None;
                 self.store.appender.clear_company_deadline();
                 return;
             }
@@ -76,7 +82,12 @@ impl Machine<LogStore> {
             let writes = log.client.len();
             let is_hurried = has_internal || self.is_stopping;
             let is_stopped = is_full || self.latched.is_some();
-            let may_append = !is_stopped && self.clients_may_append();
+            let pending_blocks = log.pending_blocks;
+            let now = self.now;
+            let pace = &mut self.store.appender.inline_mut().pace;
+            pace.until = None;
+            let is_held = !is_hurried && pace.holds(now);
+            let may_append = !is_stopped && !is_held && self.clients_may_append();
             let inline = self.store.appender.inline_mut();
             let may_wait = has_writes && may_append && in_flight == 0 && !is_hurried;
             if !may_wait {
@@ -90,7 +101,7 @@ impl Machine<LogStore> {
             let may_go = match in_flight {
                 0 if is_hurried => true,
                 0 => may_wait && self.may_commit_group(),
-                _ => is_enough || may_append && has_writes && self.may_follow(),
+                _ => is_enough && !is_held || may_append && has_writes && self.may_follow(),
             };
             let is_company_due = may_fill && self.is_company_due();
             if is_stopped || !(is_company_due || may_go) {
@@ -102,16 +113,18 @@ impl Machine<LogStore> {
             } else {
                 u32::MAX
             };
-            if !is_company_due && self.append_late(writes_max, memory) {
-                continue;
-            }
-            if !self.assemble_one(writes_max, memory) {
+            let is_late = !is_company_due && self.append_late(writes_max, memory);
+            if !is_late && !self.assemble_one(writes_max, memory) {
                 return;
             }
-            let log = &mut self.store.log;
-            let batch = log.in_flight.back_mut().expect("it was just sent");
-            batch.writes = writes.saturating_sub(log.client.len());
-            log.in_flight_writes += batch.writes;
+            let LogStore { appender, log, .. } = &mut self.store;
+            let sent = writes.saturating_sub(log.client.len());
+            appender.inline_mut().pace.sent(wide(sent), pending_blocks - log.pending_blocks, now);
+            if !is_late {
+                let batch = log.in_flight.back_mut().expect("it was just sent");
+                batch.writes = sent;
+                log.in_flight_writes += sent;
+            }
         }
     }
 
