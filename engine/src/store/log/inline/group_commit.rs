@@ -37,6 +37,8 @@ const PAUSE_MIN: u32 = 4;
 const PAUSE_MAX: u32 = 1024;
 /// The mean of the time between writes follows the last so many.
 const GAP_WEIGHT: u64 = 16;
+/// No number of writes is enough for what waits for another reason.
+const HELD: usize = usize::MAX;
 /// A longer time between writes counts as this: clients that were idle are no measure.
 const GAP_NS_MAX: u64 = 200_000;
 
@@ -234,6 +236,15 @@ impl GroupCommit {
     #[inline]
     pub(super) fn clear_deadline(&mut self) {
         self.gathering = None;
+    }
+
+    /// Has what is pending stay for another reason until then, or for none any more.
+    pub(super) fn hold(&mut self, until: Option<Nanos>) {
+        if let Some(until) = until {
+            self.gathering = Some(Gathering { wanted: HELD, until });
+        } else if self.gathering.as_ref().is_some_and(|gathering| gathering.wanted == HELD) {
+            self.gathering = None;
+        }
     }
 }
 

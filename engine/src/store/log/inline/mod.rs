@@ -42,14 +42,14 @@ impl Inline {
     #[inline]
     pub(super) fn is_quiet(&self) -> bool {
         // Without fills nobody asks for them.
-        self.gathering.is_empty() && self.group_commit.deadline().is_none() && self.pace.until.is_none()
+        self.gathering.is_empty() && self.group_commit.deadline().is_none()
     }
 
     /// When to ask again whether a batch may go, if nothing else happens before.
     #[inline]
     pub(in crate::store::log) fn deadline(&self) -> Option<Nanos> {
         let gathers = self.group_commit.deadline().into_iter().chain(self.gathering.deadline());
-        gathers.chain(self.late.until).chain(self.pace.until).min()
+        gathers.chain(self.late.until).min()
     }
 }
 
@@ -70,9 +70,7 @@ impl Machine<LogStore> {
             let has_fills = self.store.appender.has_company();
             if !(has_internal || has_writes || has_fills) {
                 // Most calls end here, behind the last batch or for reads: nobody waits, and no clock has to come.
-                let inline = self.store.appender.inline_mut();
-                inline.group_commit.clear_deadline();
-                inline.pace.until = None;
+                self.store.appender.inline_mut().group_commit.clear_deadline();
                 self.store.appender.clear_company_deadline();
                 return;
             }
@@ -84,9 +82,9 @@ impl Machine<LogStore> {
             let is_stopped = is_full || self.latched.is_some();
             let pending_blocks = log.pending_blocks;
             let now = self.now;
-            let pace = &mut self.store.appender.inline_mut().pace;
-            pace.until = None;
-            let is_held = !is_hurried && pace.holds(now);
+            let pace = &self.store.appender.inline_mut().pace;
+            let held_until = if is_hurried { None } else { pace.held_until(now) };
+            let is_held = held_until.is_some();
             let may_append = !is_stopped && !is_held && self.clients_may_append();
             let inline = self.store.appender.inline_mut();
             let may_wait = has_writes && may_append && in_flight == 0 && !is_hurried;
@@ -94,6 +92,7 @@ impl Machine<LogStore> {
                 // No write waits for group commit: clear its deadline, or the driver would wake for it for ever.
                 inline.group_commit.clear_deadline();
             }
+            inline.group_commit.hold(held_until);
             let may_fill = has_fills && may_append;
             if !may_fill {
                 self.store.appender.clear_company_deadline();

@@ -53,8 +53,6 @@ pub(in crate::store::log) struct Pace {
     block_ns: u64,
     /// The next batch goes at this time or later.
     next: Nanos,
-    /// When to ask again whether it may go, if one waits.
-    pub(super) until: Option<Nanos>,
 }
 
 /// The device's work in a time.
@@ -92,22 +90,19 @@ impl Default for Pace {
             full_block_ns: 0,
             block_ns: 0,
             next: Nanos(0),
-            until: None,
         }
     }
 }
 
 impl Pace {
-    /// Whether what is pending has to wait because of its pace.
+    /// When what is pending may go, if it has to wait.
     #[inline]
-    pub(super) fn holds(&mut self, now: Nanos) -> bool {
+    pub(super) fn held_until(&self, now: Nanos) -> Option<Nanos> {
         if self.block_ns == 0 {
-            return false;
+            return None;
         }
-        let end = self.looked.plus(PAUSE_NS);
-        let is_held = now < self.next && now < end;
-        self.until = is_held.then(|| self.next.min(end));
-        is_held
+        let until = self.next.min(self.looked.plus(PAUSE_NS));
+        (now < until).then_some(until)
     }
 
     /// Clients' writes went to the device.
@@ -208,8 +203,8 @@ mod tests {
             let end = now.plus(LOOK_NS);
             let mut writes = 0;
             while now < end {
-                if pace.holds(now) {
-                    now = pace.until.expect("it says until when").min(end);
+                if let Some(until) = pace.held_until(now) {
+                    now = until.min(end);
                 } else {
                     pace.sent(1, 1, now);
                     (writes, now) = (writes + 1, now.plus(write_ns));
@@ -274,9 +269,9 @@ mod tests {
         seconds(&mut pace, 60, reads_alone);
         let now = pace.looked;
         pace.sent(1, 10_000, now);
-        assert!(pace.holds(now.plus(PAUSE_NS - 1)), "a reader may come");
-        assert!(!pace.holds(now.plus(PAUSE_NS)), "no reader came");
-        assert_eq!(pace.until, None);
+        let end = now.plus(PAUSE_NS);
+        assert_eq!(pace.held_until(now), Some(end), "a reader may come until then");
+        assert_eq!(pace.held_until(end), None, "no reader came");
         pace.looked(0, 1, now.plus(PAUSE_NS + 1));
         assert_eq!((pace.level, pace.block_ns), (0, 0));
     }
