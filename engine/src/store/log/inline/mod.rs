@@ -82,8 +82,8 @@ impl Machine<LogStore> {
             let is_stopped = is_full || self.latched.is_some();
             let pending_blocks = log.pending_blocks;
             let now = self.now;
-            let pace = &self.store.appender.inline_mut().pace;
-            let held_until = if is_hurried { None } else { pace.held_until(now) };
+            let pace = &mut self.store.appender.inline_mut().pace;
+            let held_until = if is_hurried { None } else { pace.held_until(pending_blocks, now) };
             let is_held = held_until.is_some();
             let may_append = !is_stopped && !is_held && self.clients_may_append();
             let inline = self.store.appender.inline_mut();

@@ -8,7 +8,8 @@
 //! answered in it than in the windows before and behind it, writes stay at that pace, and a slower one is tried, down to half of
 //! what the device took. Now and then a faster one is tried, which stays unless they get fewer. Trials that fail become rare.
 //!
-//! Reads end the windows. Where nobody reads, or nobody writes, nothing is held back.
+//! Reads end the windows. Where nobody reads, or nobody writes, nothing is held back. What the device took may be all that
+//! clients had: when far more waits than in the trial, others have come, and the pace ends.
 
 use crate::units::Nanos;
 
@@ -51,6 +52,8 @@ pub(in crate::store::log) struct Pace {
     full_block_ns: u64,
     /// The least time of a block now; none if nothing is held back.
     block_ns: u64,
+    /// Blocks that may wait for it; with more, clients are others than those it was tried with.
+    pending_max: u64,
     /// The next batch goes at this time or later.
     next: Nanos,
 }
@@ -65,6 +68,8 @@ struct Window {
     looks: u64,
     /// Looks at slow reads.
     slow_looks: u64,
+    /// The most blocks that waited because of the pace.
+    pending: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -73,8 +78,8 @@ enum Phase {
     Resting(u32),
     /// A pace is tried; so many requests a second were answered before.
     Trying { level: usize, before: u64 },
-    /// The former pace once more; so many were answered before, and in the trial.
-    Checking { level: usize, before: u64, tried: u64 },
+    /// The former pace once more; so many were answered before, and in the trial, where so many blocks waited.
+    Checking { level: usize, before: u64, tried: u64, pending: u64 },
 }
 
 impl Default for Pace {
@@ -89,18 +94,24 @@ impl Default for Pace {
             looked: Nanos(0),
             full_block_ns: 0,
             block_ns: 0,
+            pending_max: u64::MAX,
             next: Nanos(0),
         }
     }
 }
 
 impl Pace {
-    /// When what is pending may go, if it has to wait.
+    /// When what is pending, so many blocks, may go, if it has to wait.
     #[inline]
-    pub(super) fn held_until(&self, now: Nanos) -> Option<Nanos> {
+    pub(super) fn held_until(&mut self, pending_blocks: u64, now: Nanos) -> Option<Nanos> {
         if self.block_ns == 0 {
             return None;
         }
+        if pending_blocks > self.pending_max {
+            self.end();
+            return None;
+        }
+        self.window.pending = self.window.pending.max(pending_blocks);
         let until = self.next.min(self.looked.plus(PAUSE_NS));
         (now < until).then_some(until)
     }
@@ -131,10 +142,8 @@ impl Pace {
     }
 
     fn window_ended(&mut self, telling: Option<Window>, window_ns: u64) {
-        let Some(Window { reads, writes, blocks, looks, slow_looks, .. }) = telling else {
-            (self.level, self.phase, self.slow_windows) = (0, Phase::Resting(self.rest), 0);
-            self.go_at(0);
-            return;
+        let Some(Window { reads, writes, blocks, looks, slow_looks, pending, .. }) = telling else {
+            return self.end();
         };
         if self.block_ns == 0 {
             self.full_block_ns = window_ns / blocks.max(1);
@@ -151,12 +160,13 @@ impl Pace {
             Phase::Resting(windows) => Phase::Resting(windows.saturating_sub(1)),
             Phase::Trying { level, before } => {
                 self.go_at(self.level);
-                Phase::Checking { level, before, tried: answered }
+                Phase::Checking { level, before, tried: answered, pending }
             }
-            Phase::Checking { level, before, tried }
+            Phase::Checking { level, before, tried, pending }
                 if self.is_better(level, before.max(answered), tried) =>
             {
                 (self.level, self.rest) = (level, 1);
+                self.pending_max = if level == 0 { u64::MAX } else { pending * 2 };
                 self.go_at(level);
                 Phase::Resting(0)
             }
@@ -178,6 +188,13 @@ impl Pace {
     fn is_better(&self, level: usize, without: u64, tried: u64) -> bool {
         let wanted_permille = if level > self.level { GAIN_PERMILLE } else { LOSS_PERMILLE };
         tried * 1000 >= without * wanted_permille
+    }
+
+    /// Nothing is held back until the next trial.
+    fn end(&mut self) {
+        (self.level, self.phase, self.slow_windows) = (0, Phase::Resting(self.rest), 0);
+        self.pending_max = u64::MAX;
+        self.go_at(0);
     }
 
     fn go_at(&mut self, level: usize) {
@@ -203,7 +220,7 @@ mod tests {
             let end = now.plus(LOOK_NS);
             let mut writes = 0;
             while now < end {
-                if let Some(until) = pace.held_until(now) {
+                if let Some(until) = pace.held_until(2, now) {
                     now = until.min(end);
                 } else {
                     pace.sent(1, 1, now);
@@ -270,10 +287,21 @@ mod tests {
         let now = pace.looked;
         pace.sent(1, 10_000, now);
         let end = now.plus(PAUSE_NS);
-        assert_eq!(pace.held_until(now), Some(end), "a reader may come until then");
-        assert_eq!(pace.held_until(end), None, "no reader came");
+        assert_eq!(pace.held_until(2, now), Some(end), "a reader may come until then");
+        assert_eq!(pace.held_until(2, end), None, "no reader came");
         pace.looked(0, 1, now.plus(PAUSE_NS + 1));
         assert_eq!((pace.level, pace.block_ns), (0, 0));
+    }
+
+    #[test]
+    fn who_comes_with_much_more_is_not_held_back() {
+        let mut pace = started();
+        seconds(&mut pace, 60, reads_alone);
+        let now = pace.looked;
+        pace.sent(1, 10_000, now);
+        assert!(pace.held_until(4, now).is_some(), "twice as much as waited in the trial");
+        assert_eq!(pace.held_until(5, now), None);
+        assert_eq!((pace.level, pace.held_until(4, now)), (0, None), "until the next trial");
     }
 
     #[test]
