@@ -79,6 +79,30 @@ impl Slowness {
     };
 }
 
+/// The bounds within which writes go slower for the sake of reads beside them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PaceBounds {
+    /// Reads that take so long on the average are slow.
+    pub slow_ns: u64,
+    /// The shortest time for which a pace is tried.
+    pub window_ns: u64,
+    /// A window with fewer reads or fewer writes says nothing.
+    pub requests_min: u64,
+    /// A pace ends when nobody read for so long.
+    pub pause_ns: u64,
+}
+
+impl PaceBounds {
+    /// The bounds for an SSD. Slow is what Linux's write-back throttling (blk-wbt) takes for slow; a second has what a device does about
+    /// once in it, such as a flush.
+    pub const USUAL: PaceBounds = PaceBounds {
+        slow_ns: 2 * Nanos::MILLISECOND,
+        window_ns: Nanos::SECOND,
+        requests_min: 64,
+        pause_ns: 500 * Nanos::MILLISECOND,
+    };
+}
+
 /// The bounds and periods that are chosen when an engine starts.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -141,6 +165,8 @@ pub struct Config {
     pub tick_ns: u64,
     /// The slowness for which reads pass the cache device by.
     pub slowness: Slowness,
+    /// The bounds within which writes go slower for the sake of reads.
+    pub pace: PaceBounds,
     /// Whether the origin of each volume can discard.
     pub origin_can_discard: [bool; crate::units::VOLUMES_MAX],
     /// Planted bugs, in tests only.
@@ -186,6 +212,7 @@ impl Config {
             checkpoint_interval_blocks: checkpoint_interval_blocks(cache_blocks),
             tick_ns: 20 * Nanos::MILLISECOND,
             slowness: Slowness::USUAL,
+            pace: PaceBounds::USUAL,
             origin_can_discard: [false; crate::units::VOLUMES_MAX],
             mutations: Mutations::NONE,
         }

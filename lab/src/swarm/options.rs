@@ -8,7 +8,7 @@ use engine::composition::Composition;
 use engine::composition::axes::{PersistenceChoice, Placement};
 use engine::effect::WriteMode;
 use engine::format::{CHECKSUM_PAGE_RECORDS, Geometry, KeyLayout, SlotLayout};
-use engine::limits::{Config, OrderBounds, Slowness};
+use engine::limits::{Config, OrderBounds, PaceBounds, Slowness};
 use engine::units::{BLOCK_BYTES, Nanos};
 use std::fmt;
 use std::str::FromStr;
@@ -520,6 +520,7 @@ impl Options {
         bounds.area_idle_ns = self.get(Knob::area_idle_ms) * Nanos::MILLISECOND;
         if self.get(Knob::slow_turns) > 0 {
             bounds.slowness = self.slowness();
+            bounds.pace = self.pace();
         }
         let slots = self.slots();
         let promise = slots.map(|slots| slots.composition.contract());
@@ -574,6 +575,16 @@ impl Options {
             slow_after_ns: 5 * Nanos::MILLISECOND,
             well_after_ns: 5 * Nanos::MILLISECOND,
             looks_min: 5,
+        }
+    }
+
+    /// A pace of writes that is tried within the time that a world lives.
+    fn pace(&self) -> PaceBounds {
+        PaceBounds {
+            slow_ns: self.get(Knob::cache_us) * 1000,
+            window_ns: 3 * Nanos::MILLISECOND,
+            requests_min: 1,
+            pause_ns: 10 * Nanos::MILLISECOND,
         }
     }
 

@@ -22,6 +22,7 @@ use super::segments::Segments;
 use super::{ClientAppend, LogStore};
 use crate::composition::Composition;
 use crate::effect::Errno;
+use crate::limits::PaceBounds;
 use crate::machine::Machine;
 use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
@@ -184,10 +185,10 @@ impl Appender {
     }
 
     /// Looks at reads: the device answered so many since the last look, and as many are under way.
-    pub fn looked(&mut self, reads: u64, under_way: u64, now: Nanos) {
+    pub fn looked(&mut self, reads: u64, under_way: u64, bounds: &PaceBounds, now: Nanos) {
         match self {
-            Appender::Inline(inline) => inline.pace.looked(reads, under_way, now),
-            Appender::Frames(frames) => frames.inline.pace.looked(reads, under_way, now),
+            Appender::Inline(inline) => inline.pace.looked(reads, under_way, bounds, now),
+            Appender::Frames(frames) => frames.inline.pace.looked(reads, under_way, bounds, now),
             Appender::Keys(_) | Appender::Mirror(_) => (),
         }
     }

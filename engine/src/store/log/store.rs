@@ -288,8 +288,8 @@ impl Reading for LogStore {
     }
 
     fn looked(m: &mut Machine<LogStore>, reads: u64, under_way: u64) {
-        let now = m.now;
-        m.store.appender.looked(reads, under_way, now);
+        let (bounds, now) = (m.config.pace, m.now);
+        m.store.appender.looked(reads, under_way, &bounds, now);
     }
 
     fn drop_rotten(m: &mut Machine<LogStore>, key: BlockKey) {

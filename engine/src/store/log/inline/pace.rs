@@ -11,22 +11,15 @@
 //! Reads end the windows. Where nobody reads, or nobody writes, nothing is held back. What the device took may be all that
 //! clients had: when far more waits than in the trial, others have come, and the pace ends.
 
+use crate::limits::PaceBounds;
 use crate::units::Nanos;
 
 /// Paces that are tried, in thousandths of what the device took when nothing was held back.
 const LEVELS_PERMILLE: [u64; 3] = [1000, 700, 500];
-/// Reads that take so long on the average are slow. Source: what Linux's write-back throttling (blk-wbt) wants of an SSD.
-const SLOW_NS: u64 = 2 * Nanos::MILLISECOND;
 /// Reads are slow in a window if they are in one look of so many.
 const SLOW_ONE_IN: u64 = 4;
 /// So many such windows in a row are no chance: then a slower pace is tried.
 const SLOW_WINDOWS: u32 = 2;
-/// The shortest window: it has what a device does about once a second, such as a flush.
-const WINDOW_NS: u64 = Nanos::SECOND;
-/// A window with fewer reads or fewer writes says nothing.
-const REQUESTS_MIN: u64 = 64;
-/// So does one in which nobody read for so long, and then a pace ends.
-const PAUSE_NS: u64 = 500 * Nanos::MILLISECOND;
 /// A slower pace stays with so many requests, in thousandths of what there were without; a faster one with so many.
 const GAIN_PERMILLE: u64 = 1050;
 const LOSS_PERMILLE: u64 = 980;
@@ -48,6 +41,8 @@ pub(in crate::store::log) struct Pace {
     slow_windows: u32,
     /// When reads were looked at last.
     looked: Nanos,
+    /// A pace ends then, if nobody reads before.
+    ends: Nanos,
     /// The time of a block when nothing is held back.
     full_block_ns: u64,
     /// The least time of a block now; none if nothing is held back.
@@ -92,6 +87,7 @@ impl Default for Pace {
             window: Window::default(),
             slow_windows: 0,
             looked: Nanos(0),
+            ends: Nanos(0),
             full_block_ns: 0,
             block_ns: 0,
             pending_max: u64::MAX,
@@ -112,7 +108,7 @@ impl Pace {
             return None;
         }
         self.window.pending = self.window.pending.max(pending_blocks);
-        let until = self.next.min(self.looked.plus(PAUSE_NS));
+        let until = self.next.min(self.ends);
         (now < until).then_some(until)
     }
 
@@ -127,17 +123,23 @@ impl Pace {
     }
 
     /// Looks at reads: the device answered so many since the last look, and as many are under way.
-    pub(in crate::store::log) fn looked(&mut self, reads: u64, under_way: u64, now: Nanos) {
+    pub(in crate::store::log) fn looked(
+        &mut self,
+        reads: u64,
+        under_way: u64,
+        bounds: &PaceBounds,
+        now: Nanos,
+    ) {
         let since_ns = now.since(self.looked);
-        self.looked = now;
+        (self.looked, self.ends) = (now, now.plus(bounds.pause_ns));
         self.window.reads += reads;
         self.window.looks += 1;
-        self.window.slow_looks += u64::from(under_way.saturating_mul(since_ns) > reads * SLOW_NS);
-        let window_ns = now.since(self.window.since);
-        if since_ns > PAUSE_NS || window_ns >= WINDOW_NS {
+        self.window.slow_looks += u64::from(under_way.saturating_mul(since_ns) > reads * bounds.slow_ns);
+        let (window_ns, has_paused) = (now.since(self.window.since), since_ns > bounds.pause_ns);
+        if has_paused || window_ns >= bounds.window_ns {
             let window = core::mem::replace(&mut self.window, Window { since: now, ..Window::default() });
-            let is_telling = since_ns <= PAUSE_NS && window.reads.min(window.writes) >= REQUESTS_MIN;
-            self.window_ended(is_telling.then_some(window), window_ns);
+            let is_telling = !has_paused && window.reads.min(window.writes) >= bounds.requests_min;
+            self.window_ended(is_telling.then_some(window), window_ns.max(1));
         }
     }
 
@@ -207,6 +209,7 @@ mod tests {
     use super::*;
     use alloc::vec::Vec;
 
+    const BOUNDS: PaceBounds = PaceBounds::USUAL;
     const LOOK_NS: u64 = 100 * Nanos::MILLISECOND;
     /// Writes of a block that the device takes in a second.
     const WRITES: u64 = 5000;
@@ -229,7 +232,7 @@ mod tests {
             }
             now = end;
             let looks = Nanos::SECOND / LOOK_NS;
-            pace.looked(reads(writes * looks) / looks, 2, now);
+            pace.looked(reads(writes * looks) / looks, 2, &BOUNDS, now);
             writes
         };
         (0..seconds).map(|_| (0..Nanos::SECOND / LOOK_NS).map(|_| look(pace)).sum()).collect()
@@ -242,7 +245,7 @@ mod tests {
 
     fn started() -> Pace {
         let mut pace = Pace::default();
-        pace.looked(0, 0, Nanos(Nanos::SECOND));
+        pace.looked(0, 0, &BOUNDS, Nanos(Nanos::SECOND));
         pace
     }
 
@@ -286,10 +289,10 @@ mod tests {
         seconds(&mut pace, 60, reads_alone);
         let now = pace.looked;
         pace.sent(1, 10_000, now);
-        let end = now.plus(PAUSE_NS);
+        let end = now.plus(BOUNDS.pause_ns);
         assert_eq!(pace.held_until(2, now), Some(end), "a reader may come until then");
         assert_eq!(pace.held_until(2, end), None, "no reader came");
-        pace.looked(0, 1, now.plus(PAUSE_NS + 1));
+        pace.looked(0, 1, &BOUNDS, now.plus(BOUNDS.pause_ns + 1));
         assert_eq!((pace.level, pace.block_ns), (0, 0));
     }
 
