@@ -237,7 +237,8 @@ impl SlowCache {
 }
 
 impl<S: Store> Machine<S> {
-    /// Looks at how fast the cache is, and lets a client's read pass it by if it is slow, and the origin faster.
+    /// Looks at how fast the cache is, and lets a client's read pass it by if it is slow, and the origin faster. The store may have
+    /// use for the look, too.
     pub(crate) fn pass_slow_cache_by<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let now = self.now;
         let read_bytes = self.outbox.cache_bytes().read_bytes;

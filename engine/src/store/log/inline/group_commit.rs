@@ -382,6 +382,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_held_asks_again_when_it_may_go() {
+        let mut group = GroupCommit::default();
+        group.hold(Some(Nanos(70)));
+        assert_eq!(group.deadline(), Some(Nanos(70)), "nothing else may happen until then");
+        group.hold(Some(Nanos(90)));
+        assert_eq!(group.deadline(), Some(Nanos(90)), "more was sent meanwhile");
+        group.hold(None);
+        assert_eq!(group.deadline(), None, "or the driver would wake for it for ever");
+        let mut group = GroupCommit { wanted: 4, ..GroupCommit::default() };
+        assert!(!group.may_go(Nanos(0), Pending { writes: 1, blocks: 1 }, WAIT_NS_MAX));
+        let company = group.deadline();
+        group.hold(None);
+        assert!(company.is_some() && group.deadline() == company, "a wait for others goes on");
+    }
+
+    #[test]
     fn nobody_waits_where_waiting_is_off() {
         let mut group = GroupCommit::default();
         for writes in 1..100 {

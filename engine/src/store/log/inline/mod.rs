@@ -118,7 +118,8 @@ impl Machine<LogStore> {
             }
             let LogStore { appender, log, .. } = &mut self.store;
             let sent = writes.saturating_sub(log.client.len());
-            appender.inline_mut().pace.sent(wide(sent), pending_blocks - log.pending_blocks, now);
+            let sent_blocks = pending_blocks.saturating_sub(log.pending_blocks);
+            appender.inline_mut().pace.sent(wide(sent), sent_blocks, now);
             if !is_late {
                 let batch = log.in_flight.back_mut().expect("it was just sent");
                 batch.writes = sent;
