@@ -146,6 +146,8 @@ pub struct Config {
     pub memory_blocks_max: u64,
     /// Memory for blocks that were read beside those that a miss asked for; 0: none are read.
     pub neighbour_bytes_max: u64,
+    /// Memory for cached blocks that are read ahead of streams; 0: none are.
+    pub ahead_bytes_max: u64,
     /// The longest time that a write waits for group commit; 0: writes do not wait.
     pub group_commit_wait_ns_max: u64,
     /// The longest time that a fill waits for others to share its batch; 0: fills go at once.
@@ -203,6 +205,7 @@ impl Config {
             shared_dirty_blocks_max: payload_blocks / 4 * 3,
             memory_blocks_max: 0,
             neighbour_bytes_max: 0,
+            ahead_bytes_max: 0,
             group_commit_wait_ns_max: 500_000,
             fill_wait_ns_max: 250 * Nanos::MILLISECOND,
             area_idle_ns: AREA_IDLE_NS,
@@ -276,6 +279,7 @@ impl Config {
         }
         if let Fetch::Neighbourhood { neighbour_bytes } = composition.fetch {
             self.neighbour_bytes_max = u64::from(neighbour_bytes);
+            self.ahead_bytes_max = self.neighbour_bytes_max / 2;
         }
         self.order = Config::order_of(composition, self);
         self.flush_after_ns = nanos(composition.common.flush_after_ms);
@@ -312,6 +316,7 @@ impl Config {
     pub fn pool_bytes(&self) -> u64 {
         let runs = u64::from(self.destage_runs_max) * u64::from(REQUEST_BYTES_MAX);
         // Headers, summaries and the superblock are few and small; relocation has 8 MiB at the most.
-        self.work_bytes_max + runs + (8 << 20) + (8 << 20) + self.memory_bytes() + self.neighbour_bytes_max
+        let read_early = self.neighbour_bytes_max + self.ahead_bytes_max;
+        self.work_bytes_max + runs + (8 << 20) + (8 << 20) + self.memory_bytes() + read_early
     }
 }

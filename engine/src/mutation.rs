@@ -63,6 +63,8 @@ mutations! {
     /// Hazard 1: a read fetches v0 from the origin; v1 is written around the cache meanwhile and leaves nothing
     /// behind in the index; then v0 enters the cache as clean.
     FillAfterChange,
+    /// Hazard 1: v0 is read ahead of a stream; v1 is written, and the stream is given v0.
+    StaleReadAhead,
     /// Hazard 1: v1 is on its way to the origin; a read fetches v0 and enters it as clean before v1 arrives.
     FillDuringChange,
     /// Hazard 1: v0 is in a batch as a fill; v1 goes to the origin without waiting for it, and the batch is

@@ -411,6 +411,10 @@ pub struct Counters {
     pub beside_blocks: u64,
     /// Blocks read by clients that had been read beside others, and were in memory.
     pub beside_hit_blocks: u64,
+    /// Cached blocks that were read ahead of streams.
+    pub ahead_blocks: u64,
+    /// Blocks read by clients that had been read ahead.
+    pub ahead_hit_blocks: u64,
     /// Blocks read beside others that nobody had asked for, and that were offered to the cache because that pays.
     pub warm_up_blocks: u64,
     /// Reads all of whose blocks the cache had.

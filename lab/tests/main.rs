@@ -1,5 +1,6 @@
 //! The simulator judged and at work, as one program: one link, and no test waits for those of another file.
 
+mod ahead;
 mod bcache;
 mod buckets;
 mod bypasses;

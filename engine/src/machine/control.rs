@@ -77,6 +77,7 @@ impl<S: Store> Machine<S> {
                 }
                 self.volume_mut(index).standing = Standing::Detaching;
                 self.neighbours.clear(Some(index), memory);
+                self.ahead.clear(Some(index), memory);
                 self.watch(key, Stage::Quiet);
             }
             RequestOp::Add => self.add(key, index, memory),
@@ -87,6 +88,7 @@ impl<S: Store> Machine<S> {
             RequestOp::Stop => {
                 self.is_stopping = true;
                 self.neighbours.clear(None, memory);
+                self.ahead.clear(None, memory);
                 self.end_drains(None, memory);
                 self.watch(key, Stage::Quiet);
             }

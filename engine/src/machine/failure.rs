@@ -26,6 +26,7 @@ impl<S: Store> Machine<S> {
         self.push(Effect::Notice(Notice::CacheLatched { errno }));
         S::discard_pending(self, memory);
         self.neighbours.clear(None, memory);
+        self.ahead.clear(None, memory);
         // HAZARD 10: no write passes a failed cache before that is durably noted: the cache may come back,
         // with old data.
         let is_hasty = self.is_mutated(Mutation::BypassBeforeAbandoned);

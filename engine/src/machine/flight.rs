@@ -1,16 +1,20 @@
 //! Device operations under way, and what each is for.
 
+use crate::machine::ahead::AheadRead;
 use crate::machine::halves::mending::Spot;
 use crate::machine::piece::Piece;
 use crate::machine::request::RequestKey;
 use crate::memory::BufferId;
 use crate::pair::Half;
 use crate::units::{Nanos, Place, VolumeIndex};
+use alloc::boxed::Box;
 
 /// The purpose of an operation under way; `T` is that of the store's own operations.
 pub(crate) enum Flight<T> {
     /// Cached blocks for a request.
     CacheRead { request: RequestKey, piece: Piece, issued: Nanos },
+    /// Cached blocks that a client is about to ask for.
+    AheadRead(Box<AheadRead>),
     /// Cached blocks that are scrubbed, for the first or for the second time.
     ScrubRead { request: RequestKey, piece: Piece, is_second: bool },
     /// Blocks of the origin for a request.
@@ -52,6 +56,7 @@ impl<T> Flight<T> {
     pub fn is_of_cache(&self, is_of_cache: impl FnOnce(&T) -> bool) -> bool {
         match self {
             Flight::CacheRead { .. }
+            | Flight::AheadRead(_)
             | Flight::ScrubRead { .. }
             | Flight::Probe { .. }
             | Flight::CacheFlush { .. }

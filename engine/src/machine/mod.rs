@@ -10,6 +10,7 @@
 //! cache that fails).
 
 pub(crate) mod adding;
+pub(crate) mod ahead;
 pub(crate) mod barrier;
 pub(crate) mod change;
 pub(crate) mod control;
@@ -45,6 +46,7 @@ use crate::effect::{Busy, Effect, Errno, IoId, IoOp, Notice, Request, RequestOp,
 use crate::format::Superblock;
 use crate::limits::{Config, RANGE_BYTES_MAX, REQUEST_BYTES_MAX, REQUESTS_MAX};
 use crate::machine::adding::Proposed;
+use crate::machine::ahead::ReadAhead;
 use crate::machine::barrier::CacheBarrier;
 use crate::machine::destage::run::Run;
 use crate::machine::guard::{Blocks, Hold};
@@ -92,6 +94,7 @@ pub(crate) struct Machine<S: Operations> {
     /// A hold ended: requests that wait for blocks are looked at.
     is_guard_released: bool,
     pub(crate) neighbours: Neighbours,
+    pub(crate) ahead: ReadAhead,
     pub(crate) share: ShareQueue,
     /// Bad blocks that scrubs found, and that nobody was told of.
     pub(crate) scrubbed: Vec<Scrubbed>,
@@ -139,6 +142,7 @@ impl<S: Store> Machine<S> {
             requests: Requests::default(),
             is_guard_released: false,
             neighbours: Neighbours::new(config.neighbour_bytes_max),
+            ahead: ReadAhead::new(config.ahead_bytes_max),
             share: ShareQueue::default(),
             scrubbed: Vec::new(),
             wear: Wear::default(),
@@ -274,6 +278,11 @@ impl<S: Store> Machine<S> {
                 self.slow_cache.answered(self.now.since(issued));
                 S::answered(self, issued);
                 self.cache_read_done(request, piece, result, memory);
+            }
+            Flight::AheadRead(read) => {
+                self.slow_cache.answered(self.now.since(read.issued));
+                S::answered(self, read.issued);
+                self.ahead_read_done(*read, result, memory);
             }
             Flight::ScrubRead { request, piece, is_second } => {
                 self.scrub_read_done(request, piece, is_second, result, memory);

@@ -111,6 +111,7 @@ impl<T> Outbox<T> {
     pub fn cache_reads(&self) -> impl Iterator<Item = Nanos> {
         self.flights.iter().filter_map(|(_, (_, flight))| match flight {
             Flight::CacheRead { issued, .. } | Flight::Probe { issued, .. } => Some(*issued),
+            Flight::AheadRead(read) => Some(read.issued),
             _ => None,
         })
     }

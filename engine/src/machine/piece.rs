@@ -82,8 +82,8 @@ impl Checksums {
     }
 }
 
-/// A block of a read that waits: it was overwritten in its place while it was read, so that it may be neither the old
-/// content nor the new one, or another read brings it. It counts as a part of its request.
+/// Blocks of a read that wait: another read brings them, or one was overwritten in its place while it was read, so that it may
+/// be neither the old content nor the new one. They count as one part of their request.
 pub(crate) struct WaitingRead {
     pub request: RequestKey,
     pub key: BlockKey,

@@ -52,17 +52,27 @@ impl<S: Store> Machine<S> {
     pub(crate) fn fetch_all<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
         let (blocks, work) = (active.blocks, active.work.expect("a read has a buffer"));
-        let missed = self.fetch(key, blocks, work, true, memory);
+        let is_ahead = !self.ahead.is_empty();
+        let missed = if is_ahead {
+            self.fetch_with_ahead(key, blocks, work, memory)
+        } else {
+            self.fetch(key, blocks, work, true, memory)
+        };
         let active = &self.requests[key];
         let (volume_index, is_there) = (active.volume, active.parts == 0);
-        let counters = &mut self.volume_mut(volume_index).counters;
+        let volume = self.volume_mut(volume_index);
+        let is_next = volume.next_read == blocks.first;
+        volume.next_read = blocks.end();
         if missed == 0 {
-            counters.hits += 1;
+            volume.counters.hits += 1;
         } else {
-            counters.misses += 1;
+            volume.counters.misses += 1;
         }
         if is_there {
             self.fetched(key, memory);
+        }
+        if is_ahead || is_next || blocks.count > 1 {
+            self.read_on(volume_index, blocks, memory);
         }
     }
 
@@ -91,7 +101,7 @@ impl<S: Store> Machine<S> {
             "blocks are read into a buffer of their size"
         );
         let active = &self.requests[request];
-        let (volume_index, passes_slow) = (active.volume, active.passes == Some(Some(Bypass::SlowCache)));
+        let (volume_index, passes_slow) = (active.volume, self.passes_slow(request));
         let volume = self.volume(volume_index);
         let has_extents = volume.zero_blocks + volume.lost_blocks > 0;
         let first_key = volume.key(blocks.first);
@@ -179,10 +189,22 @@ impl<S: Store> Machine<S> {
         missed
     }
 
+    /// Whether a request passes a slow cache by.
+    #[inline]
+    pub(crate) fn passes_slow(&self, request: RequestKey) -> bool {
+        self.requests[request].passes == Some(Some(Bypass::SlowCache))
+    }
+
     /// Whether cached blocks are used for so many blocks of a read, which passes a slow cache by or not, and clean ones
     /// among them.
     #[inline]
-    fn uses_cached(&self, volume: &Volume, passes_slow: bool, first: BlockKey, blocks: u64) -> (bool, bool) {
+    pub(crate) fn uses_cached(
+        &self,
+        volume: &Volume,
+        passes_slow: bool,
+        first: BlockKey,
+        blocks: u64,
+    ) -> (bool, bool) {
         // RULE 19: a failed cache still serves data that no other device has, and so does a slow one.
         let use_cache = !volume.is_given_up()
             && volume.cached_blocks > 0
@@ -313,7 +335,7 @@ impl<S: Store> Machine<S> {
         let volume = self.volume(volume_index);
         let is_cached = volume.standing == Standing::Cached;
         let caches_reads = volume.caches_reads();
-        let passes_slow = self.requests[request].passes == Some(Some(Bypass::SlowCache));
+        let passes_slow = self.passes_slow(request);
         let why = if caches_reads && (passes_slow || self.slow_cache.is_passed_by()) {
             Some(Bypass::SlowCache)
         } else if caches_reads && !volume.may_have_more(blocks) {
@@ -341,24 +363,37 @@ impl<S: Store> Machine<S> {
         let Source::Cache { place, checksums } = &piece.source else { unreachable!("read from the cache") };
         self.store.unpin(*place, piece.blocks);
         self.requests[request].parts -= 1;
-        // Each block has one.
-        for (step, checksum) in (0..).zip(checksums.as_slice()) {
-            let slice = piece.slice.part(step * to_u32(BLOCK_BYTES), to_u32(BLOCK_BYTES));
-            // HAZARD 10: every cached block is compared with its checksum before anybody sees it.
-            let is_good = checksum.is_none_or(|checksum| memory.checksum(slice) == checksum)
-                || self.is_mutated(Mutation::SkipReadChecksum);
-            if result.is_err() || !is_good {
-                let read = BadRead {
-                    block: piece.first + u64::from(step),
-                    place: Place(place.0 + step),
-                    checksum: *checksum,
-                    slice,
-                };
-                self.bad_cache_read(request, read, result, memory);
+        match checksums {
+            Checksums::One(checksum) => self.block_read(request, &piece, (0, *checksum), result, memory),
+            Checksums::Many(checksums) => {
+                for (step, checksum) in (0..).zip(checksums) {
+                    self.block_read(request, &piece, (step, *checksum), result, memory);
+                }
             }
         }
         if self.requests[request].parts == 0 {
             self.fetched(request, memory);
+        }
+    }
+
+    /// Looks at a block of a piece that was read from the cache.
+    #[inline(always)]
+    fn block_read<M: Memory>(
+        &mut self,
+        request: RequestKey,
+        piece: &Piece,
+        (step, checksum): (u32, Option<u32>),
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        let Source::Cache { place, .. } = piece.source else { unreachable!("read from the cache") };
+        let slice = piece.slice.part(step * to_u32(BLOCK_BYTES), to_u32(BLOCK_BYTES));
+        // HAZARD 10: every cached block is compared with its checksum before anybody sees it.
+        let is_good = checksum.is_none_or(|checksum| memory.checksum(slice) == checksum)
+            || self.is_mutated(Mutation::SkipReadChecksum);
+        if result.is_err() || !is_good {
+            let (block, place) = (piece.first + u64::from(step), Place(place.0 + step));
+            self.bad_cache_read(request, BadRead { block, place, checksum, slice }, result, memory);
         }
     }
 
@@ -417,10 +452,11 @@ impl<S: Store> Machine<S> {
     }
 
     fn refetch<M: Memory>(&mut self, request: RequestKey, block: u64, into: Slice, memory: &mut M) {
-        self.fetch(request, Blocks { first: block, count: 1 }, into, false, memory);
+        let count = u64::from(into.len_bytes) / BLOCK_BYTES;
+        self.fetch(request, Blocks { first: block, count }, into, false, memory);
     }
 
-    /// Goes on with a block of a read whose wait is over.
+    /// Goes on with blocks of a read whose wait is over.
     pub(crate) fn read_changed<M: Memory>(&mut self, read: WaitingRead, memory: &mut M) {
         let WaitingRead { request, key, slice } = read;
         self.requests[request].parts -= 1;

@@ -53,6 +53,8 @@ pub(crate) struct Volume {
     pub lingering_blocks: u64,
     /// How many of them are kept, and how many there may be.
     pub room: RoomBlocks,
+    /// The block behind the last read by a client.
+    pub next_read: u64,
     /// Requests under way.
     pub active: u32,
     /// Dirty blocks that requests under way may still add.
@@ -89,6 +91,7 @@ impl Volume {
             cached_blocks: 0,
             lingering_blocks: 0,
             room: RoomBlocks::ANY,
+            next_read: 0,
             active: 0,
             reserved_blocks: 0,
             share_waiting: 0,

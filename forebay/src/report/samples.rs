@@ -23,7 +23,7 @@ pub fn look_after(seconds: u64, session: u64) -> (StatusReport, StatsReport) {
         "reads": 100 * seconds, "writes": 10 * seconds, "flushes": 0, "discards": 0, "write_zeroes": 0,
         "read_bytes": 409_600 * seconds, "written_bytes": 40_960 * seconds, "hits": 75 * seconds,
         "misses": 25 * seconds, "hit_blocks": 75 * seconds, "miss_blocks": 25 * seconds,
-        "beside_blocks": 0, "beside_hit_blocks": 0, "warm_up_blocks": 0, "fill_blocks": 25 * seconds,
+        "beside_blocks": 0, "beside_hit_blocks": 0, "ahead_blocks": 0, "ahead_hit_blocks": 0, "warm_up_blocks": 0, "fill_blocks": 25 * seconds,
         "fill_dropped_blocks": 0, "destaged_blocks": 256 * seconds, "relocated_blocks": 0,
         "corrupt_clean_blocks": 0, "bypasses": super::BypassStats::default()
     });

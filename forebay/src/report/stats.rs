@@ -108,6 +108,8 @@ pub struct RequestStats {
     pub miss_blocks: u64,
     pub beside_blocks: u64,
     pub beside_hit_blocks: u64,
+    pub ahead_blocks: u64,
+    pub ahead_hit_blocks: u64,
     pub warm_up_blocks: u64,
     pub fill_blocks: u64,
     pub fill_dropped_blocks: u64,
@@ -217,6 +219,8 @@ impl RequestStats {
         self.miss_blocks += other.miss_blocks;
         self.beside_blocks += other.beside_blocks;
         self.beside_hit_blocks += other.beside_hit_blocks;
+        self.ahead_blocks += other.ahead_blocks;
+        self.ahead_hit_blocks += other.ahead_hit_blocks;
         self.warm_up_blocks += other.warm_up_blocks;
         self.fill_blocks += other.fill_blocks;
         self.fill_dropped_blocks += other.fill_dropped_blocks;
@@ -244,6 +248,8 @@ impl From<&Counters> for RequestStats {
             miss_blocks: counters.miss_blocks,
             beside_blocks: counters.beside_blocks,
             beside_hit_blocks: counters.beside_hit_blocks,
+            ahead_blocks: counters.ahead_blocks,
+            ahead_hit_blocks: counters.ahead_hit_blocks,
             warm_up_blocks: counters.warm_up_blocks,
             fill_blocks: counters.fill_blocks,
             fill_dropped_blocks: counters.fill_dropped_blocks,
@@ -386,6 +392,11 @@ impl VolumeStats {
             to,
             "beside     {} blocks read, {} of them asked for later, {} taken to warm up",
             requests.beside_blocks, requests.beside_hit_blocks, requests.warm_up_blocks
+        )?;
+        writeln!(
+            to,
+            "ahead      {} blocks read, {} of them asked for",
+            requests.ahead_blocks, requests.ahead_hit_blocks
         )?;
         writeln!(
             to,

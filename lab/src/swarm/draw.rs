@@ -158,6 +158,11 @@ impl Options {
         }
     }
 
+    /// Draws how often somebody reads on and on.
+    pub(super) fn draw_streams(&mut self, random: &mut Random) {
+        self.set(Knob::streams, *random.pick(&[0, 0, 0, 20, 60]));
+    }
+
     /// Draws events between two lives of a cache: origins and caches that change, refused starts, hasty stops, an operator's jobs.
     pub(super) fn draw_between_lives(&mut self, random: &mut Random) {
         self.set(Knob::origin_changes, if random.one_in(2) { random.between(10, 80) } else { 0 });

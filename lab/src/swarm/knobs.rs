@@ -275,4 +275,6 @@ knobs! {
     checkpoint_blocks = 0,
     /// Blocks that the log goes on between two checkpoints.
     checkpoint_interval = 256,
+    /// Per cent of rounds in which somebody reads on and on, and others write there.
+    streams = 0,
 }

@@ -23,6 +23,9 @@ const TRICKLE_REQUESTS: [u64; 3] = [150, 150, 30];
 const TRICKLE_BLOCKS: u64 = 4;
 /// Events for which such a write is waited for at the most.
 const TRICKLE_STEPS: u32 = 100;
+/// Requests of a stream at the most, and blocks of each.
+const STREAM_REQUESTS: u64 = 30;
+const STREAM_BLOCKS: (u64, u64) = (8, 24);
 /// Attempts to open a cache whose device fails.
 const ATTEMPTS: u32 = 20;
 
@@ -34,8 +37,9 @@ pub(super) struct Load<'a> {
     pub(super) off: Off,
     /// For the halves of a mirrored cache: the draws of everything else are the same with them and without.
     halves: Random,
-    /// For small writes before a crash, for the same reason.
+    /// For small writes before a crash, and for streams, for the same reason.
     trickle: Random,
+    streams: Random,
 }
 
 impl<'a> Load<'a> {
@@ -43,7 +47,8 @@ impl<'a> Load<'a> {
         let (random, off) = (Random::new(options.seed).fork(0x10ad), Off::new(options.seed));
         let halves = Random::new(options.seed).fork(0x0_4a1f);
         let trickle = Random::new(options.seed).fork(0x0_d401);
-        Load { options, random, is_refused: false, off, halves, trickle }
+        let streams = Random::new(options.seed).fork(0x0_57ea);
+        Load { options, random, is_refused: false, off, halves, trickle, streams }
     }
 
     pub(super) fn get(&self, knob: Knob) -> u64 {
@@ -65,6 +70,7 @@ impl<'a> Load<'a> {
                 self.requests(world, self.get(Knob::steps))?;
             }
             self.before_an_end(world)?;
+            self.stream(world)?;
             self.trickle(world)?;
             if self.per_cent(Knob::stops) {
                 self.stop(world)?;
@@ -304,6 +310,48 @@ impl<'a> Load<'a> {
             }
             if random.one_in(32) {
                 world.pass(random.below(25 * Nanos::MILLISECOND))?;
+            }
+        }
+        world.is_sound()
+    }
+
+    /// Reads on and on from some place, a few times from the same, as a client does that waits for each read; now and then
+    /// something is written in front of it.
+    fn stream(&mut self, world: &mut World) -> Result<(), Violation> {
+        if self.streams.below(100) >= self.get(Knob::streams) {
+            return Ok(());
+        }
+        let random = &mut self.streams;
+        let volume = random.below(world.volumes() as u64) as usize;
+        let whole = world.volume_sectors(volume) / 8;
+        let (count, begin) = (random.between(STREAM_BLOCKS.0, STREAM_BLOCKS.1), random.below(whole / 2 + 1));
+        let turns = random.between(2, 4);
+        let requests = ((whole - begin) / count).min(random.between(4, STREAM_REQUESTS));
+        for at in (0..turns).flat_map(|_| 0..requests) {
+            if !world.is_served(volume) || self.off.leaving == Some(volume) {
+                break;
+            }
+            let first = begin + at * count;
+            world.read(volume, blocks(first, count));
+            let near = blocks((first + random.below(4 * count)).min(whole - 1), 1);
+            let is_readonly = world.mode(volume) == WriteMode::Readonly;
+            match random.below(24) {
+                0 | 1 if !is_readonly => {
+                    world.write(volume, near);
+                }
+                2 if !is_readonly => {
+                    world.submit(volume, RequestOp::Discard { range: near, fua: false });
+                }
+                3 => {
+                    world.read(volume, near);
+                }
+                4 => world.pass(random.below(25 * Nanos::MILLISECOND))?,
+                _ => (),
+            }
+            for _ in 0..TRICKLE_STEPS {
+                if world.outstanding() == 0 || !world.step()? {
+                    break;
+                }
             }
         }
         world.is_sound()

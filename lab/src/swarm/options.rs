@@ -112,6 +112,7 @@ impl Options {
         options.draw_lasting(&mut random.fork(17));
         options.draw_trickles(&mut random.fork(18));
         options.draw_checkpoints(&mut random.fork(19));
+        options.draw_streams(&mut random.fork(20));
         options
     }
 
@@ -149,6 +150,7 @@ impl Options {
                 Knob::trickles,
                 Knob::checkpoint_blocks,
                 Knob::checkpoint_interval,
+                Knob::streams,
             ])
             .without(SERVERS)
             .with_devices_alone()

@@ -301,6 +301,7 @@ impl Setup {
         if matches!(self.log_composition().fetch, Fetch::Neighbourhood { .. }) {
             // Little, so that neighbours are dropped for others.
             config.neighbour_bytes_max = 1 << 20;
+            config.ahead_bytes_max = 1 << 20;
         }
         if config.order.is_none() {
             config.order = Config::order_of(&self.log_composition(), &config);

@@ -13,6 +13,7 @@ crate::scenarios! {
     hazard_01_write_overtakes_a_fill_that_gathers: FillAfterChange, writearound;
     hazard_01_neighbour_changes_in_memory: FillAfterChange, beside;
     hazard_01_neighbour_changes_before_it_enters: FillAfterChange, beside_with_room;
+    hazard_01_read_ahead_changes_in_memory: StaleReadAhead, beside_written;
     hazard_01_warmed_while_it_is_written: FillAfterChange, writearound, on RINGS;
     hazard_01_fill_while_the_origin_is_written: FillDuringChange, writearound, on ALL;
     hazard_01_fill_published_behind_a_bypass: FillBehindBypass, writearound, on HELD_BACK;
@@ -31,6 +32,11 @@ fn beside() -> Setup {
 fn beside_with_room() -> Setup {
     let volumes = vec![VolumeSetup { sectors: 64 * 64 * 8, mode: WriteMode::Writearound }];
     Setup { segments: 512, volumes, ..beside() }
+}
+
+/// The same, where writes enter the cache.
+fn beside_written() -> Setup {
+    Setup { volumes: writeback_alone().volumes, ..beside() }
 }
 
 /// Where fills wait for each other.
@@ -111,6 +117,26 @@ fn hazard_01_neighbour_changes_before_it_enters(world: &mut World) -> Run {
     assert!(status.volumes[0].counters.warm_up_blocks > 1000, "neighbours enter");
     read(world, 0, region(40) + 12, 1)?;
     read(world, 0, region(41) + 12, 1)
+}
+
+fn hazard_01_read_ahead_changes_in_memory(world: &mut World) -> Run {
+    begin(world)?;
+    for _ in 0..2 {
+        for at in 0..12 {
+            read(world, 0, at * 8, 8)?;
+        }
+        world.pass(300 * MS)?;
+    }
+    // The stream stopped short of what is cached.
+    for at in 0..8 {
+        read(world, 0, at * 8, 8)?;
+    }
+    world.pass(MS)?;
+    let status = world.engine().expect("an engine runs").status();
+    assert!(status.volumes[0].counters.ahead_blocks > 0, "a stream is read ahead of");
+    // It enters the cache, and the cached copy is hit.
+    write(world, 0, 66, 1)?;
+    read(world, 0, 64, 8)
 }
 
 fn hazard_01_write_overtakes_a_fill_that_gathers(world: &mut World) -> Run {

@@ -1,5 +1,6 @@
 //! The swarm finds planted bugs, too, without anybody telling it where to look.
 
+use engine::composition::Composition;
 use engine::mutation::{Mutation, Mutations};
 use forebay_lab::swarm::{Knob, Options, run, run_with};
 use forebay_lab::violation::Kind;
@@ -191,6 +192,10 @@ fn options(seed: u64, worlds: Worlds) -> Options {
             options.set(Knob::checkpoint_interval, drawn.get(Knob::checkpoint_interval).min(64));
             options
         }
+        Worlds::Streams => {
+            options.set(Knob::streams, 100);
+            options.like("forebay", Composition::forebay())
+        }
         Worlds::Mirrored => {
             let halves = [Knob::half_turns, Knob::half_losses, Knob::half_rot];
             halves.into_iter().for_each(|knob| options.set(knob, drawn.get(knob)));
@@ -208,6 +213,7 @@ enum Worlds {
     Mirrored,
     Lasting,
     Checkpoints,
+    Streams,
 }
 
 impl Worlds {
@@ -218,6 +224,7 @@ impl Worlds {
             _ if mutation.is_of_halves() => Worlds::Mirrored,
             _ if mutation.is_of_late_headers() => Worlds::Lasting,
             _ if mutation.is_of_checkpoints() => Worlds::Checkpoints,
+            Mutation::StaleReadAhead => Worlds::Streams,
             _ => Worlds::Any,
         }
     }

@@ -452,7 +452,7 @@ pub const KEYS: &[Key] = &[
     number!(Fetch: readahead_bytes in fetch = Fetch::Request { readahead_bytes }, "bytes",
         0, 0..=MIB, Grain::Multiple(512), "read beyond the end of what was asked for", BCACHE),
     number!(Fetch: neighbour_bytes in fetch = Fetch::Neighbourhood { neighbour_bytes }, "bytes",
-        16 << 20, 256 << 10..=16 << 20u64, Grain::Multiple(4096), "memory for what was read beside", TASTE),
+        16 << 20, 256 << 10..=16 << 20u64, Grain::Multiple(4096), "memory for what was read beside; half as much again for what is read ahead", TASTE),
     flag!(Fetch: waits in fetch = Fetch::Frame { waits }, false,
         "the request waits for the copy and is served from it", "Linux 4.12 and later, dm-cache-target.c"),
     number!(Order: lag_ms in order = OrderChoice::Strict(StrictOrder { lag_ms, .. }), "ms",

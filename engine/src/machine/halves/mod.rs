@@ -192,8 +192,9 @@ impl<T> Halves<T> {
 
     /// The times at which reads of clients that are under way were issued.
     pub fn cache_reads(&self) -> impl Iterator<Item = Nanos> {
-        self.joints.iter().filter_map(|(_, joint)| match joint.flight {
-            Flight::CacheRead { issued, .. } | Flight::Probe { issued, .. } => Some(issued),
+        self.joints.iter().filter_map(|(_, joint)| match &joint.flight {
+            Flight::CacheRead { issued, .. } | Flight::Probe { issued, .. } => Some(*issued),
+            Flight::AheadRead(read) => Some(read.issued),
             _ => None,
         })
     }

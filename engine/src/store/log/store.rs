@@ -79,7 +79,7 @@ impl Lookup for LogStore {
     }
 
     // The same as lookup and note, and one search of the index instead of two.
-    #[inline]
+    #[inline(always)]
     fn hit(&mut self, key: BlockKey, _is_first: bool, use_clean: bool) -> Option<Cached> {
         let entry = self.index.hit(key, |entry| entry.dirty || use_clean)?;
         if self.once_counts_from.is_some() && self.is_passed_by(entry.place) {
@@ -123,7 +123,7 @@ impl Lookup for LogStore {
         self.segments.get(self.segments.of(place)).generation
     }
 
-    #[inline]
+    #[inline(always)]
     fn pin_for_client(&mut self, place: Place, blocks: u32) {
         let segment = self.segments.of(place);
         self.segments.get_mut(segment).pins += 1;

@@ -1,0 +1,192 @@
+//! What is read from the cache ahead of streams.
+
+use engine::composition::Composition;
+use engine::effect::{Errno, RequestOp, WriteMode};
+use engine::status::Counters;
+use engine::units::Nanos;
+use forebay_lab::disk::faults::Kind;
+use forebay_lab::violation::Violation;
+use forebay_lab::world::{IoView, Setup, VolumeSetup, World, blocks};
+
+/// Blocks of a request.
+const LONG: u64 = 16;
+/// Requests of a stream.
+const REQUESTS: u64 = 40;
+
+/// A cache of 32 MiB that has the first requests of a stream, behind a volume of 64 MiB.
+fn world(fetch: &str) -> Result<World, Violation> {
+    let mut composition = Composition::plain_log();
+    composition.set("fetch", fetch).expect("a choice of that axis");
+    let mut setup =
+        Setup { composition: composition.text(), segments: 64, segment_blocks: 128, ..Setup::new(1) };
+    setup.volumes = vec![VolumeSetup { sectors: 16 * 1024 * 8, mode: WriteMode::Writeback }];
+    let mut world = World::new(setup);
+    world.run_dry()?;
+    for at in 0..REQUESTS {
+        read(&mut world, at)?;
+    }
+    world.pass(Nanos::SECOND)?;
+    Ok(world)
+}
+
+fn is_read_of_cache(io: &IoView) -> bool {
+    io.is_cache(Kind::Read)
+}
+
+/// Reads where the request of that number in the stream is.
+fn read(world: &mut World, at: u64) -> Result<(), Violation> {
+    let ticket = world.read(0, blocks(at * LONG, LONG));
+    world.succeed(ticket)
+}
+
+fn counters(world: &World) -> Counters {
+    world.engine().expect("an engine runs").status().volumes[0].counters
+}
+
+#[test]
+fn what_a_stream_asks_for_next_is_read_before_it_does() -> Result<(), Violation> {
+    for (fetch, is_ahead) in [("neighbourhood", true), ("request", false)] {
+        let mut world = world(fetch)?;
+        let before = counters(&world);
+        for at in 0..REQUESTS {
+            read(&mut world, at)?;
+        }
+        let Counters { hits, hit_blocks, ahead_blocks, ahead_hit_blocks, .. } = counters(&world);
+        assert_eq!(
+            (hits - before.hits, hit_blocks - before.hit_blocks),
+            (REQUESTS, REQUESTS * LONG),
+            "{fetch}"
+        );
+        assert_eq!(
+            ahead_hit_blocks > REQUESTS * LONG / 2,
+            is_ahead,
+            "{fetch}: {ahead_hit_blocks} of {ahead_blocks}"
+        );
+        assert!(
+            ahead_blocks <= ahead_hit_blocks + 128,
+            "no more than a part of the stream is read for nothing"
+        );
+        world.verify()?;
+    }
+    Ok(())
+}
+
+/// A request finds in memory what was read since the one before it was answered.
+#[test]
+fn who_comes_later_does_not_wait_for_the_device() -> Result<(), Violation> {
+    let mut world = world("neighbourhood")?;
+    for at in 0..8 {
+        read(&mut world, at)?;
+        world.pass(Nanos::MILLISECOND)?;
+    }
+    world.hold(is_read_of_cache);
+    let ahead = [8, 9].map(|at| world.read(0, blocks(at * LONG, LONG)));
+    world.pass(Nanos::MILLISECOND)?;
+    assert!(world.answer(ahead[0]).is_some(), "it was in memory");
+    world.release();
+    world.succeed(ahead[1])?;
+    world.verify()
+}
+
+/// Two streams of one block at a time, the one behind the other, and one that is alone.
+#[test]
+fn short_requests_are_a_stream_where_nobody_else_reads() -> Result<(), Violation> {
+    for (clients, is_ahead) in [(1, true), (2, false)] {
+        let mut world = world("neighbourhood")?;
+        for block in 0..200 {
+            for client in 0..clients {
+                let ticket = world.read(0, blocks(client * 300 + block, 1));
+                world.succeed(ticket)?;
+            }
+        }
+        let ahead_hit_blocks = counters(&world).ahead_hit_blocks;
+        assert_eq!(ahead_hit_blocks > 100, is_ahead, "{clients} clients: {ahead_hit_blocks}");
+        world.verify()?;
+    }
+    Ok(())
+}
+
+/// Streams are told apart from each other, and from requests of others.
+#[test]
+fn several_streams_are_read_ahead_of() -> Result<(), Violation> {
+    let mut world = world("neighbourhood")?;
+    for at in 0..REQUESTS / 4 {
+        for stream in 0..3 {
+            read(&mut world, stream * REQUESTS / 4 + at)?;
+        }
+        for other in 0..12 {
+            let ticket =
+                world.read(0, blocks((REQUESTS * 3 / 4 + (at * 12 + other) * 7 % 10) * LONG + other, 3));
+            world.succeed(ticket)?;
+        }
+    }
+    let Counters { ahead_blocks, ahead_hit_blocks, .. } = counters(&world);
+    assert!(ahead_hit_blocks > 200, "{ahead_hit_blocks} of {ahead_blocks}");
+    world.verify()
+}
+
+/// Nobody is read ahead of who reads here and there; of who asks for all at once, no more than the first requests.
+#[test]
+fn others_are_not_read_ahead_of() -> Result<(), Violation> {
+    let mut world = world("neighbourhood")?;
+    for at in 0..REQUESTS {
+        read(&mut world, at * 7 % REQUESTS)?;
+    }
+    assert_eq!(counters(&world).ahead_blocks, 0);
+    let all: Vec<_> = (0..REQUESTS).map(|at| world.read(0, blocks(at * LONG, LONG))).collect();
+    world.finish()?;
+    assert!(all.iter().all(|ticket| world.answer(*ticket).is_some()));
+    let Counters { ahead_blocks, ahead_hit_blocks, .. } = counters(&world);
+    assert!(
+        ahead_blocks <= 4 * LONG && ahead_blocks == ahead_hit_blocks,
+        "{ahead_hit_blocks} of {ahead_blocks}"
+    );
+    world.verify()
+}
+
+/// Three of four requests are written to before they are read: what was read ahead of them does not count.
+#[test]
+fn what_changes_meanwhile_is_read_again() -> Result<(), Violation> {
+    let mut world = world("neighbourhood")?;
+    for at in 0..REQUESTS {
+        read(&mut world, at)?;
+        if at % 4 > 0 {
+            let ticket = world.write(0, blocks((at + 1) * LONG + at % LONG, 1));
+            world.succeed(ticket)?;
+        }
+    }
+    assert!(counters(&world).ahead_blocks > 0);
+    world.verify()
+}
+
+#[test]
+fn what_cannot_be_read_ahead_is_read_by_who_asks() -> Result<(), Violation> {
+    let mut world = world("neighbourhood")?;
+    for at in 0..3 {
+        read(&mut world, at)?;
+    }
+    world.hold(is_read_of_cache);
+    let asked = [3, 4].map(|at| world.read(0, blocks(at * LONG, LONG)));
+    let [_, ahead, ..] = world.pending(is_read_of_cache)[..] else {
+        panic!("the second request is read ahead")
+    };
+    world.complete_failed(ahead.id, Errno::IO)?;
+    world.release();
+    asked.into_iter().try_for_each(|ticket| world.succeed(ticket))?;
+    assert_eq!(counters(&world).corrupt_clean_blocks, 0, "the cache keeps what could not be read once");
+    world.verify()
+}
+
+#[test]
+fn memory_is_given_back() -> Result<(), Violation> {
+    let mut world = world("neighbourhood")?;
+    for stream in 0..20 {
+        for at in stream..stream + 6 {
+            read(&mut world, at)?;
+        }
+    }
+    world.check_memory()?;
+    let stop = world.submit(0, RequestOp::Stop);
+    world.succeed(stop)?;
+    world.stopped()
+}
