@@ -170,51 +170,67 @@ impl Guard {
         index_wide(region % wide(self.slots.len()))
     }
 
+    /// The slot of the first region that blocks touch, and how many regions that are.
     #[inline]
-    fn slots_of(&self, blocks: Blocks) -> impl Iterator<Item = usize> + use<> {
+    fn span(&self, blocks: Blocks) -> (usize, u64) {
         assert!(blocks.count > 0, "a range of no blocks holds nothing");
         let first = blocks.first / REGION_BLOCKS;
-        let regions = (blocks.end() - 1) / REGION_BLOCKS - first + 1;
+        (self.slot_of(first), (blocks.end() - 1) / REGION_BLOCKS - first + 1)
+    }
+
+    #[inline]
+    fn slots_of(&self, blocks: Blocks) -> impl Iterator<Item = usize> + use<> {
+        let (start, regions) = self.span(blocks);
         let slots = self.slots.len();
-        let start = self.slot_of(first);
         let count = index_wide(regions).min(slots);
         (0..count).map(move |step| if start + step < slots { start + step } else { start + step - slots })
+    }
+
+    /// Changes the slots of blocks; most ranges lie in one.
+    #[inline]
+    fn change_slots(&mut self, blocks: Blocks, change: impl Fn(&mut Slot)) {
+        match self.span(blocks) {
+            (at, 1) => change(&mut self.slots[at]),
+            _ => self.slots_of(blocks).for_each(|at| change(&mut self.slots[at])),
+        }
     }
 
     /// Whether `hold` could begin on `blocks` now. A change gives way to requests that already wait.
     #[inline]
     #[must_use]
     pub fn is_free(&self, blocks: Blocks, hold: Hold) -> bool {
-        self.slots_of(blocks).all(|at| {
-            let slot = &self.slots[at];
-            let holds_allow = match hold {
-                Hold::Shared => !(slot.is_held(Hold::Merging) || slot.is_passed_by()),
-                Hold::Merging => {
-                    !(slot.is_held(Hold::Shared) || slot.is_held(Hold::Merging) || slot.is_passed_by())
-                }
-                Hold::Beside => {
-                    !(slot.is_held(Hold::Shared)
-                        || slot.is_held(Hold::Merging)
-                        || slot.is_held(Hold::Exclusive))
-                }
-                Hold::Exclusive => unreachable!("an exclusive hold grows out of a merging one"),
-                Hold::Publishing => true,
-                // RULE 3: a copy is not decided while a newer version has its sequence and is not
-                // published. One that merely waits for its turn will get a higher sequence.
-                Hold::Copying => {
-                    !slot.is_held(Hold::Publishing) || self.mutations.has(Mutation::CopyDuringWrite)
-                }
-                // HAZARD 12: writes that wait for room do not keep off the destage that makes it: both would
-                // wait for ever.
-                Hold::Destaging if self.mutations.has(Mutation::WaitersBlockDestage) => {
-                    !(slot.is_passed_by() || slot.is_held(Hold::Destaging) || slot.is_held(Hold::Merging))
-                }
-                Hold::Destaging => !(slot.is_passed_by() || slot.is_held(Hold::Destaging)),
-            };
-            let gives_way = matches!(hold, Hold::Shared | Hold::Merging | Hold::Beside);
-            let queue_allows = slot.waiting == 0 || !gives_way;
-            holds_allow && queue_allows
-        })
+        match self.span(blocks) {
+            (at, 1) => self.allows(&self.slots[at], hold),
+            _ => self.slots_of(blocks).all(|at| self.allows(&self.slots[at], hold)),
+        }
+    }
+
+    /// Whether `hold` could begin in a slot now.
+    #[inline]
+    fn allows(&self, slot: &Slot, hold: Hold) -> bool {
+        let holds_allow = match hold {
+            Hold::Shared => !(slot.is_held(Hold::Merging) || slot.is_passed_by()),
+            Hold::Merging => {
+                !(slot.is_held(Hold::Shared) || slot.is_held(Hold::Merging) || slot.is_passed_by())
+            }
+            Hold::Beside => {
+                !(slot.is_held(Hold::Shared) || slot.is_held(Hold::Merging) || slot.is_held(Hold::Exclusive))
+            }
+            Hold::Exclusive => unreachable!("an exclusive hold grows out of a merging one"),
+            Hold::Publishing => true,
+            // RULE 3: a copy is not decided while a newer version has its sequence and is not
+            // published. One that merely waits for its turn will get a higher sequence.
+            Hold::Copying => !slot.is_held(Hold::Publishing) || self.mutations.has(Mutation::CopyDuringWrite),
+            // HAZARD 12: writes that wait for room do not keep off the destage that makes it: both would
+            // wait for ever.
+            Hold::Destaging if self.mutations.has(Mutation::WaitersBlockDestage) => {
+                !(slot.is_passed_by() || slot.is_held(Hold::Destaging) || slot.is_held(Hold::Merging))
+            }
+            Hold::Destaging => !(slot.is_passed_by() || slot.is_held(Hold::Destaging)),
+        };
+        let gives_way = matches!(hold, Hold::Shared | Hold::Merging | Hold::Beside);
+        let queue_allows = slot.waiting == 0 || !gives_way;
+        holds_allow && queue_allows
     }
 
     /// Whether no beside hold has any of these sectors.
@@ -267,12 +283,11 @@ impl Guard {
     #[inline]
     pub fn acquire(&mut self, blocks: Blocks, hold: Hold) {
         let (place, changes) = (hold.place(), u32::from(hold.is_change()));
-        for at in self.slots_of(blocks) {
-            let slot = &mut self.slots[at];
+        self.change_slots(blocks, |slot| {
             slot.holds[place] += 1;
             // HAZARD 1: a fill that overlaps this hold in time finds another count at its end.
             slot.changes = slot.changes.wrapping_add(changes);
-        }
+        });
         if hold.is_change() {
             self.tell_watches(blocks);
         }
@@ -282,12 +297,11 @@ impl Guard {
     #[inline]
     pub fn release(&mut self, blocks: Blocks, hold: Hold) {
         let (place, changes) = (hold.place(), u32::from(hold.is_change()));
-        for at in self.slots_of(blocks) {
-            let slot = &mut self.slots[at];
+        self.change_slots(blocks, |slot| {
             assert!(slot.holds[place] > 0, "a hold ends once");
             slot.holds[place] -= 1;
             slot.changes = slot.changes.wrapping_add(changes);
-        }
+        });
         if hold.is_change() {
             self.tell_watches(blocks);
         }
