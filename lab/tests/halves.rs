@@ -242,6 +242,25 @@ fn reads_do_without_a_half_that_hangs() {
     assert_eq!(world.standings(), [Standing::In, Standing::Out]);
 }
 
+/// Its clients wait for that half, and neither for ever nor in a loop.
+#[test]
+fn what_a_half_that_hangs_has_alone_is_read_there_if_the_origin_fails() {
+    let mut world = full_of_clean_data();
+    world.fail_half(Half::Second, Failing::Hangs);
+    let first_reads: Vec<_> =
+        (0..BLOCKS).step_by(512).map(|first| world.read(0, blocks(first, 16))).collect();
+    world.pass(1100 * Nanos::MILLISECOND).expect("nothing is wrong");
+    world.origin(0).faults.gone = Some(Errno::NODEV);
+    let reads: Vec<_> = (16..BLOCKS).step_by(512).map(|first| world.read(0, blocks(first, 16))).collect();
+    world.pass(100 * Nanos::MILLISECOND).expect("nothing is wrong");
+    let answered = reads.iter().filter(|read| world.answer(**read).is_some()).count();
+    assert!(answered < reads.len(), "what the other half has alone cannot be answered yet");
+    for read in reads.into_iter().chain(first_reads) {
+        world.wait(read).expect("it is answered when the device is given up").ok();
+    }
+    assert_eq!(world.standings(), [Standing::In, Standing::Out]);
+}
+
 /// A cache with some full segments of dirty data, the number of which is returned.
 fn with_full_segments() -> (World, u32) {
     let mut world = World::new(Setup { is_mirrored: true, is_checked_on_open: false, ..Setup::new(1) });

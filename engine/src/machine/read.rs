@@ -15,8 +15,8 @@ use crate::mutation::Mutation;
 use crate::number::{to_u32, wide};
 use crate::policies::replacement::Access;
 use crate::status::Bypass;
-use crate::store::Store;
 use crate::store::log::extents::ExtentKind;
+use crate::store::{Cached, Store};
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTOR_BYTES, SECTORS_PER_BLOCK};
 use alloc::vec::Vec;
 
@@ -536,12 +536,18 @@ impl<S: Store> Machine<S> {
         let first_key = self.volume(self.requests[request].volume).key(piece.first);
         for step in 0..piece.blocks {
             let key = BlockKey(first_key.0 + u64::from(step));
-            let is_there = is_read && self.store.lookup(key).is_some() && self.store.reads_clean(key, 1);
-            if is_there && !self.is_mutated(Mutation::PassedReadFails) {
-                let slice = piece.slice.part(step * to_u32(BLOCK_BYTES), to_u32(BLOCK_BYTES));
-                self.refetch(request, key.block(), slice, memory);
-            } else {
-                self.requests[request].error = Some(errno);
+            let slice = piece.slice.part(step * to_u32(BLOCK_BYTES), to_u32(BLOCK_BYTES));
+            let is_read = is_read && self.store.reads_clean(key, 1);
+            let cached = self.store.lookup(key).filter(|_| is_read);
+            match cached.filter(|_| !self.is_mutated(Mutation::PassedReadFails)) {
+                // A read does without the half that has it alone, if that is silent. Now there is nothing else.
+                Some(Cached { place, checksum, .. }) if self.store.half_of(place).is_some() => {
+                    let source = Source::Cache { place, checksums: Checksums::One(checksum) };
+                    let piece = Piece { first: key.block(), blocks: 1, slice, source };
+                    self.issue_piece(request, piece, false, memory);
+                }
+                Some(_) => self.refetch(request, key.block(), slice, memory),
+                None => self.requests[request].error = Some(errno),
             }
         }
     }
