@@ -177,6 +177,30 @@ fn what_cannot_be_read_ahead_is_read_by_who_asks() -> Result<(), Violation> {
     world.verify()
 }
 
+/// Another disk may come to the place of a volume that was taken off.
+#[test]
+fn what_was_read_ahead_goes_with_its_volume() -> Result<(), Violation> {
+    let mut world = world("neighbourhood")?;
+    for at in 0..3 {
+        read(&mut world, at)?;
+    }
+    world.hold(is_read_of_cache);
+    // One begins the read of what follows, the other one waits for a part of that.
+    let asked = [blocks(3 * LONG, LONG), blocks(4 * LONG, 1)].map(|range| world.read(0, range));
+    let detach = world.submit(0, RequestOp::Detach);
+    world.release();
+    asked.into_iter().chain([detach]).try_for_each(|ticket| world.succeed(ticket))?;
+    assert_eq!(world.engine().expect("an engine runs").status().volumes.len(), 0);
+    world.write_behind(0, blocks(4 * LONG, LONG));
+    let add = world.add(0, WriteMode::Writeback);
+    world.succeed(add)?;
+    for _ in 0..2 {
+        read(&mut world, 4)?;
+        world.pass(Nanos::SECOND)?;
+    }
+    world.verify()
+}
+
 #[test]
 fn memory_is_given_back() -> Result<(), Violation> {
     let mut world = world("neighbourhood")?;

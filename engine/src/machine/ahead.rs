@@ -151,12 +151,11 @@ impl ReadAhead {
 
     /// Forgets the streams of one volume, or all.
     pub fn clear<M: Memory>(&mut self, only: Option<VolumeIndex>, memory: &mut M) {
+        let is_meant = |key: BlockKey| only.is_none_or(|volume| volume == key.volume());
         for at in (0..self.streams.len()).rev() {
-            if only.is_none_or(|volume| volume == self.streams[at].next.volume()) {
-                self.drop_runs(at, |_| true, memory);
-                if self.streams[at].runs.is_empty() {
-                    self.streams.swap_remove(at);
-                }
+            self.drop_runs(at, |run| is_meant(run.first), memory);
+            if is_meant(self.streams[at].next) && self.streams[at].runs.is_empty() {
+                self.streams.swap_remove(at);
             }
         }
     }
@@ -390,7 +389,9 @@ impl<S: Store> Machine<S> {
                 memory.copy(run.part(read.key, u64::from(read.slice.len_bytes) / BLOCK_BYTES), read.slice);
             }
         }
-        if run.is_used_up || !is_good || self.is_stopping {
+        // Another disk may come to the place of a volume that is being taken off.
+        let is_in_use = self.volumes.of(run.first.volume()).standing == Standing::Cached && !self.is_stopping;
+        if run.is_used_up || !is_good || !is_in_use {
             self.ahead.drop_run(at, memory);
         }
         for read in waiting {
