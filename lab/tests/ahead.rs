@@ -119,6 +119,10 @@ fn several_streams_are_read_ahead_of() -> Result<(), Violation> {
                 world.read(0, blocks((REQUESTS * 3 / 4 + (at * 12 + other) * 7 % 10) * LONG + other, 3));
             world.succeed(ticket)?;
         }
+        for other in 0..40 {
+            let ticket = world.read(0, blocks(REQUESTS * 3 / 4 * LONG + (at * 40 + other) * 7 % 100, 1));
+            world.succeed(ticket)?;
+        }
     }
     let Counters { ahead_blocks, ahead_hit_blocks, .. } = counters(&world);
     assert!(ahead_hit_blocks > 200, "{ahead_hit_blocks} of {ahead_blocks}");

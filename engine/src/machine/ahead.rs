@@ -189,7 +189,7 @@ impl ReadAhead {
 
 impl<S: Store> Machine<S> {
     /// Reads the range that a client asked for; what was read ahead is taken from memory. Returns how many blocks come from the
-    /// origin.
+    /// origin, and whether any came from memory.
     #[inline(never)]
     pub(crate) fn fetch_with_ahead<M: Memory>(
         &mut self,
@@ -197,18 +197,18 @@ impl<S: Store> Machine<S> {
         blocks: Blocks,
         work: Slice,
         memory: &mut M,
-    ) -> u64 {
+    ) -> (u64, bool) {
         let mut taken = 0;
         while taken < blocks.count {
             let rest = Blocks { first: blocks.first + taken, count: blocks.count - taken };
             let into = work.part(to_u32(taken * BLOCK_BYTES), to_u32(rest.count * BLOCK_BYTES));
             let count = self.take_ahead(request, rest, into, taken == 0, memory);
             if count == 0 {
-                return self.fetch(request, rest, into, true, memory);
+                return (self.fetch(request, rest, into, true, memory), taken > 0);
             }
             taken += count;
         }
-        0
+        (0, true)
     }
 
     /// Takes blocks of a read from memory, or waits for them there; returns how many of the first ones.

@@ -52,11 +52,10 @@ impl<S: Store> Machine<S> {
     pub(crate) fn fetch_all<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
         let (blocks, work) = (active.blocks, active.work.expect("a read has a buffer"));
-        let is_ahead = !self.ahead.is_empty();
-        let missed = if is_ahead {
-            self.fetch_with_ahead(key, blocks, work, memory)
+        let (missed, is_taken) = if self.ahead.is_empty() {
+            (self.fetch(key, blocks, work, true, memory), false)
         } else {
-            self.fetch(key, blocks, work, true, memory)
+            self.fetch_with_ahead(key, blocks, work, memory)
         };
         let active = &self.requests[key];
         let (volume_index, is_there) = (active.volume, active.parts == 0);
@@ -71,7 +70,7 @@ impl<S: Store> Machine<S> {
         if is_there {
             self.fetched(key, memory);
         }
-        if is_ahead || is_next || blocks.count > 1 {
+        if is_next || is_taken || blocks.count > 1 {
             self.read_on(volume_index, blocks, memory);
         }
     }
