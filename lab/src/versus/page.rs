@@ -238,7 +238,8 @@ describes.
 - The kernel's own timers, and ours, run four times as fast as they should beside the disks.
 - All caches are in writeback mode. bcache has its cutoff for sequential requests and its limits
   for congestion switched off. dm-cache has policy smq with its defaults, and blocks of 256 KiB.
-  dm-writecache caches no reads. Forebay is as it comes.
+  dm-writecache caches no reads. Forebay is as it comes: cached blocks are read ahead of who reads
+  in a row, so one request at a time gets more done than the SSD alone, which waits for each.
 - `ssd` and `hdd` are the disks alone. `floor` is a volume of our daemon over the SSD in mode
   passthrough: what the way through the daemon costs without a cache.
 - In each row Forebay is compared with the best of the three kernel caches, which is not the same
