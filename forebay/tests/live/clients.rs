@@ -91,6 +91,35 @@ fn fio_verifies_with_several_clients_at_once() {
     assert_eq!(site.report(&["check", &cache])["ok"], true);
 }
 
+/// fio reads in a row what it wrote, one request at a time, so that it is read ahead of; others write beside it.
+#[test]
+fn fio_verifies_what_was_read_ahead() {
+    let site = Site::new("fio-ahead");
+    let (_, cache) = small_volume(&site, 96 << 20);
+    let daemon = Daemon::start(&site, &cache, &[]);
+    for size in ["4k", "16k", "128k"] {
+        let stream = [
+            "--name=stream".to_owned(),
+            "--ioengine=nbd".to_owned(),
+            format!("--uri={}", daemon.uri("disk")),
+            "--size=24M".to_owned(),
+            format!("--bs={size}"),
+            "--verify=crc32c".to_owned(),
+            "--verify_fatal=1".to_owned(),
+            "--verify_state_save=0".to_owned(),
+        ];
+        run_fio(&[&stream[..], &["--rw=write".to_owned()]].concat());
+        site.run(&["flush", &cache]);
+        let mut beside = fio_job(&daemon, "beside", 16);
+        beside.push("--offset=32M".to_owned());
+        run_fio(&[&stream[..], &["--rw=read".to_owned()], &beside[..]].concat());
+    }
+    let requests = &site.report(&["stats", &cache])["total"];
+    let ahead_hit_blocks = requests["ahead_hit_blocks"].as_u64().expect("a number");
+    assert!(ahead_hit_blocks > 3 * 6144 / 2, "most of it is in memory when it is asked for: {requests}");
+    daemon.stop();
+}
+
 /// Writes at random places and reads all of it back. The sizes are multiples of a sector, so that
 /// blocks are partly written.
 pub fn fio_job(daemon: &Daemon, name: &str, size_mebibytes: u32) -> Vec<String> {
