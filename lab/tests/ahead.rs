@@ -129,6 +129,24 @@ fn several_streams_are_read_ahead_of() -> Result<(), Violation> {
     world.verify()
 }
 
+/// More streams than are followed at a time.
+#[test]
+fn streams_that_ended_make_room_for_others() -> Result<(), Violation> {
+    let mut world = world("neighbourhood")?;
+    for stream in 0..30 {
+        for step in 0..2 {
+            let ticket = world.read(0, blocks((stream * 7 % 30) * LONG + step * 4, 4));
+            world.succeed(ticket)?;
+        }
+    }
+    assert_eq!(counters(&world).ahead_blocks, 0);
+    for at in 30..REQUESTS {
+        read(&mut world, at)?;
+    }
+    assert!(counters(&world).ahead_hit_blocks > 0);
+    world.verify()
+}
+
 /// Nobody is read ahead of who reads here and there; of who asks for all at once, no more than the first requests.
 #[test]
 fn others_are_not_read_ahead_of() -> Result<(), Violation> {

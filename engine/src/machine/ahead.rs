@@ -25,18 +25,18 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
 
-/// Streams that are followed at a time; the one that has been silent for the most requests makes room for another,
+/// Streams that are followed at a time. A single request makes room for another one first, then what was silent for longest.
 const STREAMS_MAX: usize = 16;
-/// but single requests do first, for so many requests.
+/// Requests of others after which a silent stream counts no more than a single request.
 const FORGOTTEN_TURNS: u64 = 4096;
-/// Of the blocks that a stream asked for in a row one in so many is read ahead,
+/// For so many blocks that a stream asked for in a row one is read ahead.
 const ROW_PARTS: u64 = 4;
-/// and so many at the least and at the most.
+/// Limits of what is read ahead of a stream at a time, in blocks.
 const WINDOW_BLOCKS_MIN: u64 = 4;
 const WINDOW_BLOCKS_MAX: u64 = 128;
 /// Blocks that one operation reads, if a request is shorter.
 const RUN_BLOCKS: u64 = 16;
-/// With more blocks asked for the device has enough to do.
+/// Blocks asked for at a time, all requests being as long as the last one, beyond which the device has enough to do.
 const BUSY_BLOCKS: u64 = 128;
 
 /// Blocks in consecutive places that were read ahead, or are being read.
