@@ -199,6 +199,26 @@ fn what_cannot_be_read_ahead_is_read_by_who_asks() -> Result<(), Violation> {
     world.verify()
 }
 
+/// The origin has what has rotted in the cache.
+#[test]
+fn what_has_rotted_is_not_given_to_who_waits_for_it() -> Result<(), Violation> {
+    let mut world = world("neighbourhood")?;
+    let flushed = world.flush(0);
+    world.succeed(flushed)?;
+    for sector in [4 * LONG * 8 + 3, 5 * LONG * 8 + 100] {
+        let copies = world.copies_of(0, sector);
+        assert!(!copies.is_empty(), "it is cached");
+        copies.into_iter().for_each(|copy| assert!(world.rot_cache(copy, 7), "a copy rots"));
+    }
+    for at in 0..8 {
+        read(&mut world, at)?;
+    }
+    let Counters { corrupt_clean_blocks, ahead_hit_blocks, .. } = counters(&world);
+    assert!(ahead_hit_blocks > 0);
+    assert_eq!(corrupt_clean_blocks, 2, "each is dropped once, by who reads it again");
+    world.verify()
+}
+
 /// Another disk may come to the place of a volume that was taken off.
 #[test]
 fn what_was_read_ahead_goes_with_its_volume() -> Result<(), Violation> {

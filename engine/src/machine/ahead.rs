@@ -3,8 +3,8 @@
 //! A client that has one long read under way at a time leaves the device idle between two of them. What it is about to ask for
 //! lies in memory then, or is on its way. A stream is known by requests of which each begins where the one before it ended, and
 //! no more is read ahead of it than a part of what it asked for in a row: where it ends, little was read for nothing. Reads of one
-//! block are looked at only where the one before it on the volume ended: that costs the others nothing. What an origin has is
-//! read beside misses ([`neighbours`](super::neighbours)).
+//! block are looked at only where the last one on the volume ended, or if they take what was read ahead: that costs the others
+//! nothing. What an origin has is read beside misses ([`neighbours`](super::neighbours)).
 //!
 //! HAZARD 1: what was read ahead counts only while its stamp holds: nothing was written, destaged, discarded or bypassed there
 //! since its read began. It is compared at each use, so whatever changes a block need not know of it.
@@ -384,8 +384,8 @@ impl<S: Store> Machine<S> {
         let run = &mut self.ahead.streams[at.0].runs[at.1];
         run.is_there = true;
         let waiting = mem::take(&mut run.waiting);
-        for read in &waiting {
-            if is_good {
+        if is_good {
+            for read in &waiting {
                 memory.copy(run.part(read.key, u64::from(read.slice.len_bytes) / BLOCK_BYTES), read.slice);
             }
         }

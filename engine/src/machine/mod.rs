@@ -4,10 +4,10 @@
 //! Two kinds of files lie here. Some own a part of the state and know nothing of the machine: `requests`, `volumes`
 //! (`volume`, `guard`, `origin`), `outbox` (`flight`, `piece`), `barrier`, `superblock`, `share_queue`, and `destage`'s
 //! `state`, `run`, `choice` and `level`. The others add calls to [`Machine`] that bring such parts together: `read`,
-//! `change` (writes, discards, write-zeroes), `warm` (what the operator wants cached), `scrub` (whether it is still
-//! what was written), `share` (who may hold how much
-//! dirty), `flush`, `destage`, `control` and `room` (the operator), `adding` (of them, a new volume) and `failure` (a
-//! cache that fails).
+//! `neighbours` and `ahead` (what is read before it is asked for), `change` (writes, discards, write-zeroes), `warm` (what
+//! the operator wants cached), `scrub` (whether it is still what was written), `share` (who may hold how much dirty),
+//! `flush`, `destage`, `control` and `room` (the operator), `adding` (of them, a new volume) and `failure` (a cache that
+//! fails).
 
 pub(crate) mod adding;
 pub(crate) mod ahead;
