@@ -80,8 +80,15 @@ struct Volume {
     told: Option<Durable>,
     /// Acknowledged content that the origin lost and that no FLUSH covers: somebody has to be told.
     must_fail_flush: Option<Untold>,
-    /// When the writes were submitted that were acknowledged last, as many as a crash of the process may take.
-    newest: VecDeque<Time>,
+    /// The writes that were acknowledged last, as many as a crash of the process may take.
+    newest: VecDeque<Answered>,
+}
+
+/// When a write was submitted, and when it was acknowledged.
+#[derive(Clone, Copy)]
+struct Answered {
+    submitted: Time,
+    answered: Time,
 }
 
 /// Acknowledged writes that were lost, and of which no FLUSH has told yet.
@@ -225,6 +232,15 @@ impl Oracle {
         Moment(self.time)
     }
 
+    /// The moment since which what was answered may not be in the cache yet: now, or before the newest writes that a crash may
+    /// take were answered.
+    pub fn may_be_missing_since(&mut self) -> Moment {
+        let Moment(now) = self.moment();
+        let oldest =
+            self.volumes.iter().filter_map(|volume| volume.newest.front()).map(|write| write.answered).min();
+        Moment(oldest.map_or(now, |answered| answered - 1))
+    }
+
     /// The number that the next write of a range gets.
     pub fn number_write(&mut self, volume: usize, range: SectorRange) -> u64 {
         self.writes.push(Write { volume, start: range.start, sectors: range.sectors });
@@ -295,7 +311,7 @@ impl Oracle {
             }
         }
         if is_write && is_ok && self.contract.kill_loses_newest > 0 {
-            volume.newest.push_back(at.0);
+            volume.newest.push_back(Answered { submitted: at.0, answered: now });
             let excess = volume.newest.len().saturating_sub(self.contract.kill_loses_newest);
             volume.newest.drain(..excess);
         }
@@ -515,7 +531,8 @@ impl Oracle {
                 if is_lost {
                     candidates.lose_unflushed(now, durable, since);
                 }
-                candidates.lose(now, durable, |submitted| newest.contains(&submitted));
+                let is_lost = |submitted| newest.iter().any(|write| write.submitted == submitted);
+                candidates.lose(now, durable, is_lost);
                 candidates.process_crash(now);
                 candidates.prune(NEVER, lasting);
             });
