@@ -1,4 +1,4 @@
-//! The cache engine: five calls in, effects out.
+//! The cache engine: five calls in, effects out. A sixth is for drivers that have time while effects are on their way.
 
 pub use crate::effect::Busy;
 use crate::effect::{Effect, Errno, IoId, Request};
@@ -113,6 +113,14 @@ impl Engine {
         match &mut self.0 {
             Inner::Log(machine) => machine.poll_effect(memory),
             Inner::Slots(machine) => machine.poll_effect(memory),
+        }
+    }
+
+    /// Does what devices need not wait for: call it, if you can, when the effects are on their way to them. What is left
+    /// of it is done when they answer.
+    pub fn catch_up<M: Memory>(&mut self, memory: &M) {
+        if let Inner::Log(machine) = &mut self.0 {
+            machine.take_owed_checksums(memory);
         }
     }
 

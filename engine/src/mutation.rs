@@ -350,6 +350,9 @@ mutations! {
     // ---- late headers ---------------------------------------------------------------------------
     /// Rule 21: v1 is answered before its header is written, and memory that lasts has nothing of it. The process dies: v0 is read.
     LateForgotten,
+    /// Rule 21: v1 is answered, and memory that lasts has its entry without the checksum. The process dies: what its successor
+    /// writes as the header does not match v1, and the log is cut there.
+    LateWithoutChecksums,
     /// Rule 21: memory that lasts keeps an entry whose header is on the device. The ring comes round, and the process dies: its
     /// successor writes the old header over what is there by now.
     LateRemembered,

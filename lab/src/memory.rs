@@ -3,6 +3,7 @@
 use crate::content::{self, SECTOR, Sector, Tag};
 use engine::format::LASTING_BYTES;
 use engine::memory::{BufferId, Memory, Purpose, Slice};
+use std::cell::Cell;
 
 /// The quota that a buffer counts in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,7 @@ pub struct Pool {
     misuse: Option<String>,
     /// Memory that outlives the process.
     lasting: Vec<u8>,
+    checksums_taken: Cell<u64>,
 }
 
 impl Pool {
@@ -65,6 +67,12 @@ impl Pool {
     #[must_use]
     pub fn with_lasting() -> Pool {
         Pool { lasting: vec![0; LASTING_BYTES], ..Pool::default() }
+    }
+
+    /// Checksums that the engine had taken of blocks.
+    #[must_use]
+    pub fn checksums_taken(&self) -> u64 {
+        self.checksums_taken.get()
     }
 
     /// The memory that outlives the process.
@@ -274,6 +282,7 @@ impl Memory for Pool {
     }
 
     fn checksum(&self, slice: Slice) -> u32 {
+        self.checksums_taken.update(|taken| taken + 1);
         content::checksum(self.tags(slice))
     }
 

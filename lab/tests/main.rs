@@ -13,6 +13,7 @@ mod gflash;
 mod halves;
 mod held_back;
 mod histories;
+mod late;
 mod long;
 mod mirror;
 mod native;

@@ -21,6 +21,8 @@ use engine::units::{BLOCK_BYTES, Nanos, SectorRange};
 const TRICKLE_REQUESTS: [u64; 3] = [150, 150, 30];
 /// Blocks of such a write at the most.
 const TRICKLE_BLOCKS: u64 = 4;
+/// The same of one request in eight: as long as a request may be.
+const TRICKLE_BLOCKS_LONG: u64 = 64;
 /// Events for which such a write is waited for at the most.
 const TRICKLE_STEPS: u32 = 100;
 /// Requests of a stream at the most, and blocks of each.
@@ -294,7 +296,8 @@ impl<'a> Load<'a> {
                 continue;
             }
             let whole = world.volume_sectors(volume) / 8;
-            let count = random.between(1, TRICKLE_BLOCKS).min(whole);
+            let most = if random.one_in(8) { TRICKLE_BLOCKS_LONG } else { TRICKLE_BLOCKS };
+            let count = random.between(1, most).min(whole);
             let range = blocks(random.below(area_blocks.min(whole - count) + 1), count);
             match random.below(64) {
                 0 => world.flush(volume),

@@ -533,6 +533,7 @@ impl Options {
             slots,
             is_mirrored: self.is_mirrored(),
             has_lasting_memory: self.get(Knob::lasting) > 0,
+            catches_up: self.seed.is_multiple_of(2),
             volumes: volumes
                 .map(|(sectors, mode)| VolumeSetup {
                     sectors: self.get(sectors).max(64),

@@ -475,6 +475,9 @@ impl World {
                 }
             }
         }
+        if let Some(engine) = self.engine.as_mut().filter(|_| self.setup.catches_up) {
+            engine.catch_up(&self.pool);
+        }
         if let Some(misuse) = self.pool.misuse() {
             let misuse = misuse.to_string();
             self.fail(Kind::Effect, misuse);

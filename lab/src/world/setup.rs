@@ -107,6 +107,8 @@ pub struct Setup {
     pub is_mirrored: bool,
     /// Whether the process has memory that outlives it.
     pub has_lasting_memory: bool,
+    /// Whether the driver lets the engine catch up when effects are on their way, or leaves that to their answers.
+    pub catches_up: bool,
     /// Whether the cache device may be blank, or an older one, at any start.
     pub is_ephemeral: bool,
     /// Promises that the oracle holds the cache to.
@@ -155,6 +157,7 @@ impl Setup {
             have_origins_identities: false,
             is_mirrored: false,
             has_lasting_memory: false,
+            catches_up: false,
             is_ephemeral: false,
             contract: Contract::default(),
             cache_latency: Latency { least_ns: 20_000, most_ns: 200_000 },

@@ -5,6 +5,7 @@ use forebay_lab::world::{IoView, Setup, World};
 
 crate::scenarios! {
     rule_21_answered_is_remembered: LateForgotten, lasting;
+    rule_21_remembered_with_its_checksum: LateWithoutChecksums, lasting;
     rule_21_remembered_until_its_header_is_written: LateRemembered, lasting;
     rule_21_header_follows_its_payload: HeaderBeforePayload, lasting;
     rule_21_flush_waits_for_the_header: FlushWithoutLate, lasting;
@@ -32,12 +33,20 @@ fn rule_21_answered_is_remembered(world: &mut World) -> Run {
     world.verify()
 }
 
+fn rule_21_remembered_with_its_checksum(world: &mut World) -> Run {
+    begin_late(world, 10, 3)?;
+    write(world, 0, 100, 20)?;
+    world.kill(|_| true);
+    world.open()?;
+    world.verify()
+}
+
 fn rule_21_remembered_until_its_header_is_written(world: &mut World) -> Run {
     begin_late(world, 10, 3)?;
     flush(world, 0)?;
-    // Too long for another batch with a late header.
-    for step in 0..400 {
-        write(world, 1, step * 40 % 1400, 40)?;
+    // What is to be flushed has a header of its own: nothing takes the slot again until the ring came round.
+    for step in 0..200 {
+        write_fua(world, 1, step * 17 % 1400, 17)?;
     }
     world.kill(|_| true);
     world.open()?;

@@ -36,6 +36,8 @@ pub trait Core: Send {
     fn advance(&mut self, now: Nanos, memory: &mut Pool);
     /// The next thing to do, until `None`.
     fn poll_effect(&mut self, memory: &mut Pool) -> Option<Effect>;
+    /// Does what devices need not wait for; called when effects are on their way to them.
+    fn catch_up(&mut self, _memory: &Pool) {}
     /// Deadline of [`Core::advance`].
     fn deadline(&self) -> Option<Nanos>;
 }
@@ -55,6 +57,10 @@ impl Core for Engine {
 
     fn poll_effect(&mut self, memory: &mut Pool) -> Option<Effect> {
         Engine::poll_effect(self, memory)
+    }
+
+    fn catch_up(&mut self, memory: &Pool) {
+        Engine::catch_up(self, memory);
     }
 
     fn deadline(&self) -> Option<Nanos> {
@@ -340,6 +346,11 @@ impl<C: Core> Driver<C> {
                 self.hand_over(request);
             }
         }
+    }
+
+    /// Has the core do what devices need not wait for.
+    pub(crate) fn catch_up(&mut self) {
+        self.core.catch_up(&self.pool);
     }
 
     /// Deadline of [`Driver::tick`].

@@ -233,6 +233,7 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
             Some(driver) => driver,
             None => {
                 let mut driver = self.shared.take()?;
+                driver.catch_up();
                 // Others may have left orders here meanwhile, or freed memory, without a wake-up: this one is awake.
                 self.settle(&mut driver);
                 driver

@@ -239,6 +239,7 @@ impl Log {
             entries_max: limits.entries,
             // A batch has something in it: to begin with nothing would be to grow at once.
             checksums: Vec::with_capacity(4),
+            owes_checksums: false,
             publish: Vec::with_capacity(4),
             units_left: limits.units,
         }

@@ -43,6 +43,8 @@ pub(super) struct Draft {
     pub checksums_max: u32,
     pub entries_max: usize,
     pub checksums: Vec<u32>,
+    /// Whether the checksums are zeroes until the payload is on its way.
+    pub owes_checksums: bool,
     pub publish: Vec<Publish>,
     /// Appends of clients that it may still take.
     pub units_left: u32,
@@ -109,10 +111,12 @@ impl Draft {
         self.units_left -= 1;
     }
 
+    /// Adds the checksums of blocks of payload, or zeroes in their places.
     pub fn add_checksums<M: Memory>(&mut self, slice: Slice, blocks: u64, memory: &M) {
-        for step in 0..blocks {
-            let part = slice.part(to_u32(step * BLOCK_BYTES), to_u32(BLOCK_BYTES));
-            self.checksums.push(memory.checksum(part));
+        if self.owes_checksums {
+            self.checksums.resize(self.checksums.len() + index(to_u32(blocks)), 0);
+        } else {
+            add_checksums(slice.part(0, to_u32(blocks * BLOCK_BYTES)), &mut self.checksums, memory);
         }
     }
 
@@ -135,6 +139,13 @@ impl Draft {
         }
         self.entries.push(entry);
     }
+}
+
+/// Adds the checksum of each block of a piece to `checksums`.
+pub(super) fn add_checksums<M: Memory>(piece: Slice, checksums: &mut Vec<u32>, memory: &M) {
+    let blocks = u64::from(piece.len_bytes) / BLOCK_BYTES;
+    let blocks = (0..blocks).map(|step| piece.part(to_u32(step * BLOCK_BYTES), to_u32(BLOCK_BYTES)));
+    checksums.extend(blocks.map(|block| memory.checksum(block)));
 }
 
 /// The entry that begins another interval of a volume of which everything up to `home_sequence` is home.

@@ -23,7 +23,7 @@ use crate::number::{index, to_u32, wide};
 use crate::status::Content;
 use crate::store::Lookup;
 use crate::store::log::assembly::BATCHES_IN_FLIGHT_MAX;
-use crate::store::log::draft::{Draft, DraftLimits};
+use crate::store::log::draft::{Draft, DraftLimits, add_checksums};
 use crate::store::log::once::OnceLayout;
 use crate::store::log::{Batch, LogFlight, LogStore, Publish};
 use crate::units::{BLOCK_BYTES, Nanos, Place};
@@ -32,10 +32,14 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// Payload of a late batch at the most; its header is one block.
-const LATE_BLOCKS_MAX: u32 = 96;
+/// Blocks of payload of a late batch at the most. With so many entries, too, its header is one block.
+const LATE_BLOCKS_MAX: u32 = 192;
+/// Entries of a late batch at the most.
+const LATE_ENTRIES_MAX: usize = 96;
 /// A part of a late batch has so many blocks at the most: more has a header of its own that costs little.
 const PART_BLOCKS_MAX: u64 = 16;
+/// A part that is all that clients wait for has so many at the most: its checksums are taken while the device writes it.
+const LONE_PART_BLOCKS_MAX: u64 = 64;
 /// A late batch does not begin where a segment has less room.
 const ROOM_BLOCKS_MIN: u32 = 16;
 /// How long a batch stays open at the most: so much of what is not flushed the power may take.
@@ -90,7 +94,10 @@ enum State {
 pub(in crate::store::log) struct Part {
     number: u32,
     pub publish: Vec<Publish>,
+    /// A checksum for each block; zeroes, as long as they are owed.
     checksums: Vec<u32>,
+    /// The payload, as long as its checksums are owed.
+    owed: Option<Pieces>,
     /// Which of the batch's entries are its own.
     entries: Range<usize>,
     /// Clients' writes in it.
@@ -101,6 +108,21 @@ pub(in crate::store::log) struct Part {
 }
 
 impl Late {
+    /// Whether a part owes its checksums: then those that follow do, too, since the batch has them in the order of its parts.
+    fn owes_checksums(&self) -> bool {
+        self.parts.back().is_some_and(|part| part.owed.is_some())
+    }
+
+    /// Takes the checksums that are owed, in the order of the parts, and adds them to those of the batch.
+    fn take_owed<M: Memory>(&mut self, of_batch: &mut Vec<u32>, memory: &M) {
+        for part in &mut self.parts {
+            let Some(payload) = part.owed.take() else { continue };
+            part.checksums.clear();
+            payload.as_slice().iter().for_each(|piece| add_checksums(*piece, &mut part.checksums, memory));
+            of_batch.extend_from_slice(&part.checksums);
+        }
+    }
+
     /// Parts on their way to the device.
     pub fn in_air(&self) -> usize {
         self.parts.iter().filter(|part| !part.is_done).count()
@@ -148,9 +170,12 @@ impl Machine<LogStore> {
         let Some((blocks, entries)) = room.or_else(|| self.open_late(memory)) else { return false };
         let batch = self.store.log.in_flight.back().expect("a late batch is open");
         let place = (batch.sequence, batch.header_place);
+        // With nothing under way, the device need not wait for the processor: they work at the same time.
+        let owes_checksums = self.store.log.in_flight_writes == 0
+            || batch.late.as_ref().is_some_and(|late| late.owes_checksums());
         let limits =
             DraftLimits { payload: to_u32(blocks), checksums: to_u32(blocks), entries, units: units_max };
-        let mut draft = self.store.log.begin_draft(place, limits);
+        let mut draft = Draft { owes_checksums, ..self.store.log.begin_draft(place, limits) };
         self.gather_clients(&mut draft, memory);
         self.send_part(draft);
         true
@@ -174,7 +199,9 @@ impl Machine<LogStore> {
         };
         let request = &self.requests[*request];
         let is_supported = self.halves.is_none() && self.config.order.is_none() && !appender.has_frames();
-        self.waiting_for_part(units_max).0 <= PART_BLOCKS_MAX
+        let is_alone = log.client.len() == 1 && log.in_flight_writes == 0;
+        let blocks_max = if is_alone { LONE_PART_BLOCKS_MAX } else { PART_BLOCKS_MAX };
+        self.waiting_for_part(units_max).0 <= blocks_max
             && log.internal.is_empty()
             && !log.is_floor_wanted
             && request.route == Route::Log
@@ -191,7 +218,7 @@ impl Machine<LogStore> {
         let batch = self.store.log.in_flight.back()?;
         let late = batch.late.as_ref().filter(|late| late.state == State::Open)?;
         let blocks = late.end_block_max - batch.end_block;
-        Some((u64::from(blocks), index(LATE_BLOCKS_MAX) - late.entries.len()))
+        Some((u64::from(blocks), LATE_ENTRIES_MAX - late.entries.len()))
     }
 
     /// Begins a late batch, if there is room and it may pay.
@@ -235,7 +262,7 @@ impl Machine<LogStore> {
                 slot,
                 slot_end: slot * LASTING_SLOT_BYTES + FIRST_PART_AT,
                 fields,
-                entries: EncodedEntries::with_capacity(index(LATE_BLOCKS_MAX)),
+                entries: EncodedEntries::with_capacity(LATE_ENTRIES_MAX),
                 parts: VecDeque::new(),
                 parts_sent: 0,
                 state: State::Open,
@@ -251,14 +278,25 @@ impl Machine<LogStore> {
         let late = batch.late.as_mut().expect("a late batch is open");
         let open = log.open.as_mut().expect("a late batch is in the open segment");
         let first = segments.place(batch.segment, open.next_block);
-        let Draft { entries, pieces, payload_blocks, checksums, mut publish, .. } = draft;
+        let Draft { entries, pieces, payload_blocks, checksums, owes_checksums, mut publish, .. } = draft;
         publish.iter_mut().filter_map(Publish::place_mut).for_each(|place| place.0 += first.0);
         open.next_block += payload_blocks;
         batch.end_block = open.next_block;
         segments.get_mut(batch.segment).used_blocks = open.next_block;
         let first_entry = late.entries.len();
         late.entries.extend(&entries);
-        batch.checksums.extend_from_slice(&checksums);
+        let from = match pieces[..] {
+            [piece] => Pieces::One(piece),
+            _ => Pieces::Many(pieces.clone()),
+        };
+        assert!(
+            owes_checksums || !late.owes_checksums(),
+            "a batch has its checksums in the order of its parts"
+        );
+        if !owes_checksums {
+            batch.checksums.extend_from_slice(&checksums);
+        }
+        let owed = owes_checksums.then(|| from.clone());
         let (sequence, number) = (batch.sequence, late.parts_sent);
         late.parts_sent += 1;
         let writes = publish.len();
@@ -267,15 +305,12 @@ impl Machine<LogStore> {
             number,
             publish,
             checksums,
+            owed,
             entries: first_entry..late.entries.len(),
             writes,
             is_done: false,
             is_stored: false,
         });
-        let from = match pieces[..] {
-            [piece] => Pieces::One(piece),
-            _ => Pieces::Many(pieces.clone()),
-        };
         (log.scratch_entries, log.scratch_pieces) = (entries, pieces);
         let offset_bytes = self.store.offset_bytes(first);
         self.count_content(Content::User, u64::from(payload_blocks) * BLOCK_BYTES);
@@ -317,10 +352,15 @@ impl Machine<LogStore> {
     /// RULE 21: what was written is remembered, in the order of the batch, before anybody is answered.
     fn store_parts<M: Memory>(&mut self, sequence: u64, memory: &mut M) {
         let is_off = self.is_mutated(Mutation::LateForgotten);
+        let is_owing = self.is_mutated(Mutation::LateWithoutChecksums);
         let LogStore { log, appender, .. } = &mut self.store;
         let scratch = &mut appender.inline_mut().late.scratch;
         let batch = log.in_flight.iter_mut().find(|batch| batch.sequence == sequence);
-        let late = batch.and_then(|batch| batch.late.as_mut()).expect("a late batch was in flight");
+        let batch = batch.expect("a late batch was in flight");
+        let late = batch.late.as_mut().expect("a late batch was in flight");
+        if !is_owing {
+            late.take_owed(&mut batch.checksums, memory);
+        }
         let Late { parts, slot_end, entries, .. } = &mut **late;
         for part in parts.iter_mut().take_while(|part| part.is_done).filter(|part| !part.is_stored) {
             part.is_stored = true;
@@ -329,6 +369,15 @@ impl Machine<LogStore> {
                 memory.store_lasting(*slot_end, scratch);
             }
             *slot_end += scratch.len();
+        }
+    }
+
+    /// Takes the checksums that are owed while the device writes what they are of.
+    pub(crate) fn take_owed_checksums<M: Memory>(&mut self, memory: &M) {
+        for batch in &mut self.store.log.in_flight {
+            if let Some(late) = &mut batch.late {
+                late.take_owed(&mut batch.checksums, memory);
+            }
         }
     }
 
@@ -387,6 +436,7 @@ impl Machine<LogStore> {
         let Some(batch) = log.in_flight.back_mut() else { return };
         let Some(late) = batch.late.as_mut().filter(|late| late.state == State::Open) else { return };
         late.state = State::Closed;
+        late.take_owed(&mut batch.checksums, memory);
         let is_full = batch.end_block == late.end_block_max;
         appender.inline_mut().late.closed(late.parts_sent < PARTS_ENOUGH && !is_full);
         let bytes = &mut memory.metadata_mut(batch.header)[..index(to_u32(BLOCK_BYTES))];
