@@ -115,6 +115,9 @@ impl Late {
 
     /// Takes the checksums that are owed, in the order of the parts, and adds them to those of the batch.
     fn take_owed<M: Memory>(&mut self, of_batch: &mut Vec<u32>, memory: &M) {
+        if !self.owes_checksums() {
+            return;
+        }
         for part in &mut self.parts {
             let Some(payload) = part.owed.take() else { continue };
             part.checksums.clear();
@@ -171,8 +174,8 @@ impl Machine<LogStore> {
         let batch = self.store.log.in_flight.back().expect("a late batch is open");
         let place = (batch.sequence, batch.header_place);
         // With nothing under way, the device need not wait for the processor: they work at the same time.
-        let owes_checksums = self.store.log.in_flight_writes == 0
-            || batch.late.as_ref().is_some_and(|late| late.owes_checksums());
+        let owes_checksums =
+            self.is_write_alone() || batch.late.as_ref().is_some_and(|late| late.owes_checksums());
         let limits =
             DraftLimits { payload: to_u32(blocks), checksums: to_u32(blocks), entries, units: units_max };
         let mut draft = Draft { owes_checksums, ..self.store.log.begin_draft(place, limits) };
@@ -191,6 +194,12 @@ impl Machine<LogStore> {
         }
     }
 
+    /// Whether one write waits, and none is on its way.
+    #[inline]
+    fn is_write_alone(&self) -> bool {
+        self.store.log.client.len() == 1 && self.store.log.in_flight_writes == 0
+    }
+
     /// Whether what waits may be answered before its header is written.
     fn may_be_late<M: Memory>(&self, units_max: u32, memory: &M) -> bool {
         let LogStore { log, segments, appender, .. } = &self.store;
@@ -199,8 +208,7 @@ impl Machine<LogStore> {
         };
         let request = &self.requests[*request];
         let is_supported = self.halves.is_none() && self.config.order.is_none() && !appender.has_frames();
-        let is_alone = log.client.len() == 1 && log.in_flight_writes == 0;
-        let blocks_max = if is_alone { LONE_PART_BLOCKS_MAX } else { PART_BLOCKS_MAX };
+        let blocks_max = if self.is_write_alone() { LONE_PART_BLOCKS_MAX } else { PART_BLOCKS_MAX };
         self.waiting_for_part(units_max).0 <= blocks_max
             && log.internal.is_empty()
             && !log.is_floor_wanted
