@@ -320,13 +320,17 @@ impl Load<'_> {
             return Ok(false);
         }
         self.off.leaving = Some(volume);
-        let drain = world.submit(volume, RequestOp::Drain);
+        let (mut drain, mut is_last) = (world.submit(volume, RequestOp::Drain), false);
         for _ in 0..ROUNDS_OF_A_DETACH {
             let steps = self.off.random.between(1, 20);
             self.requests(world, steps)?;
             let answer = world.answer(drain).map(|answer| answer.result);
             match answer {
-                Some(Ok(())) if world.outstanding_of(volume) == 0 => {
+                // What was answered behind the first drain goes home in a second one, as in the daemon.
+                Some(Ok(())) if world.outstanding_of(volume) == 0 && !is_last => {
+                    (drain, is_last) = (world.submit(volume, RequestOp::Drain), true);
+                }
+                Some(Ok(())) if is_last => {
                     let detach = world.submit(volume, RequestOp::Detach);
                     return self.end_a_detach(world, detach);
                 }
