@@ -80,8 +80,8 @@ struct Volume {
     told: Option<Durable>,
     /// Acknowledged content that the origin lost and that no FLUSH covers: somebody has to be told.
     must_fail_flush: Option<Untold>,
-    /// The writes that were acknowledged last, as many as a crash of the process may take.
-    newest: VecDeque<Answered>,
+    /// The writes that were acknowledged in this life, in order, where a crash of the process may take the newest.
+    acknowledged: Vec<Answered>,
 }
 
 /// When a write was submitted, and when it was acknowledged.
@@ -89,6 +89,12 @@ struct Volume {
 struct Answered {
     submitted: Time,
     answered: Time,
+}
+
+/// When the newest `count` writes of these were submitted that were acknowledged by a time.
+fn newest_at(acknowledged: &[Answered], end: Time, count: usize) -> impl Iterator<Item = Time> {
+    let end = acknowledged.partition_point(|write| write.answered <= end);
+    acknowledged[end.saturating_sub(count)..end].iter().map(|write| write.submitted)
 }
 
 /// Acknowledged writes that were lost, and of which no FLUSH has told yet.
@@ -115,7 +121,7 @@ impl Volume {
             flushes: VecDeque::new(),
             told: None,
             must_fail_flush: None,
-            newest: VecDeque::new(),
+            acknowledged: Vec::new(),
         }
     }
 
@@ -232,15 +238,6 @@ impl Oracle {
         Moment(self.time)
     }
 
-    /// The moment since which what was answered may not be in the cache yet: now, or before the newest writes that a crash may
-    /// take were answered.
-    pub fn may_be_missing_since(&mut self) -> Moment {
-        let Moment(now) = self.moment();
-        let oldest =
-            self.volumes.iter().filter_map(|volume| volume.newest.front()).map(|write| write.answered).min();
-        Moment(oldest.map_or(now, |answered| answered - 1))
-    }
-
     /// The number that the next write of a range gets.
     pub fn number_write(&mut self, volume: usize, range: SectorRange) -> u64 {
         self.writes.push(Write { volume, start: range.start, sectors: range.sectors });
@@ -311,9 +308,7 @@ impl Oracle {
             }
         }
         if is_write && is_ok && self.contract.kill_loses_newest > 0 {
-            volume.newest.push_back(Answered { submitted: at.0, answered: now });
-            let excess = volume.newest.len().saturating_sub(self.contract.kill_loses_newest);
-            volume.newest.drain(..excess);
+            volume.acknowledged.push(Answered { submitted: at.0, answered: now });
         }
     }
 
@@ -483,7 +478,7 @@ impl Oracle {
         let keeps_flushed = self.contract.cut_keeps_flushed;
         for volume in &mut self.volumes {
             volume.must_fail_flush = None;
-            volume.newest.clear();
+            volume.acknowledged.clear();
             let durable = match rotten_since {
                 _ if !keeps_flushed => Durable::flushed(0),
                 Some(Moment(since)) => volume.durable_at(since),
@@ -495,7 +490,7 @@ impl Oracle {
 
     /// The process is about to end of its own will: nothing of what it acknowledged is lost.
     pub fn stopped(&mut self) {
-        self.volumes.iter_mut().for_each(|volume| volume.newest.clear());
+        self.volumes.iter_mut().for_each(|volume| volume.acknowledged.clear());
     }
 
     /// The process ended; the devices go on. What was under way may have landed. `is_unflushed_lost` if the
@@ -520,19 +515,22 @@ impl Oracle {
         if let Some(judge) = &mut self.order {
             judge.crashed(is_lost, now);
         }
+        let count = self.contract.kill_loses_newest;
         self.readers.clear();
         for volume in &mut self.volumes {
             let durable = rotten_since.map_or_else(|| volume.durable(), |Moment(at)| volume.durable_at(at));
             // What the devices tell of flushes now, a power cut may take before the next start succeeds.
             let lasting = volume.told.unwrap_or(durable);
             volume.must_fail_flush = None;
-            let newest = std::mem::take(&mut volume.newest);
+            // Where the log's end rotted, it is cut at a batch, and the newest are those of the time at which that was issued.
+            let acknowledged = std::mem::take(&mut volume.acknowledged);
+            let ends = [Some(now), rotten_since.map(|Moment(at)| at)].into_iter().flatten();
+            let newest: Vec<Time> = ends.flat_map(|end| newest_at(&acknowledged, end, count)).collect();
             volume.for_each_open(|candidates| {
                 if is_lost {
                     candidates.lose_unflushed(now, durable, since);
                 }
-                let is_lost = |submitted| newest.iter().any(|write| write.submitted == submitted);
-                candidates.lose(now, durable, is_lost);
+                candidates.lose(now, durable, |submitted| newest.contains(&submitted));
                 candidates.process_crash(now);
                 candidates.prune(NEVER, lasting);
             });

@@ -55,7 +55,7 @@ impl World {
             return self.fail(violation::Kind::Effect, format!("device operation @{op}: {what}"));
         }
         if let (Some(log_end), Target::Cache, Some(content)) = (&mut self.log_end, view.target, &content) {
-            log_end.issued(view.first, content, self.oracle.may_be_missing_since());
+            log_end.issued(view.first, content, self.oracle.moment());
         }
         let (into, from, volume) = match io.op {
             IoOp::Read { into, .. } => (Some(into), None, None),
