@@ -13,7 +13,7 @@ use forebay_live::server::{ControlError, ControlOp, ServerNotice};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
-use support::{Failing, Pairing, VOLUME, pattern, run, serve, serve_with};
+use support::{Behind, Failing, Pairing, VOLUME, pattern, run, serve, serve_with};
 
 const MIB: usize = 1 << 20;
 
@@ -394,6 +394,19 @@ fn clients_of_different_reactors_see_one_volume() {
     }
     let latencies = server.handle.latencies(VOLUME).unwrap();
     assert_eq!((latencies.read.count, latencies.write.count), (256, 64), "of all clients");
+}
+
+/// What the core can do while devices work is done then, and not left for their answers.
+#[test]
+fn a_core_may_catch_up_while_devices_work() {
+    let core = Behind::default();
+    let caught_up = core.caught_up.clone();
+    let server = serve("mem:1M", core);
+    let mut client = server.connect();
+    for turn in 0..100 {
+        client.write(turn * 4096, &pattern(turn, 4096)).unwrap().unwrap();
+    }
+    assert!(caught_up.load(std::sync::atomic::Ordering::Relaxed) > 0, "it was never let");
 }
 
 /// Each reply of one client comes about in a turn of the other one's reactor, at any moment of its own: none

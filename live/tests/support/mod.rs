@@ -16,6 +16,7 @@ use forebay_live::server::{
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -69,6 +70,39 @@ impl Core for Failing {
 
     fn poll_effect(&mut self, memory: &mut Pool) -> Option<Effect> {
         self.effects.pop_front().or_else(|| self.inner.poll_effect(memory))
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        None
+    }
+}
+
+/// A core that counts how often it may catch up.
+#[derive(Default)]
+pub struct Behind {
+    inner: Passthrough,
+    pub caught_up: Arc<AtomicU64>,
+}
+
+impl Core for Behind {
+    fn submit(&mut self, now: Nanos, request: Request, memory: &mut Pool) -> Result<(), Busy> {
+        self.inner.submit(now, request, memory)
+    }
+
+    fn complete(&mut self, now: Nanos, io: IoId, result: Result<(), Errno>, memory: &mut Pool) {
+        self.inner.complete(now, io, result, memory);
+    }
+
+    fn advance(&mut self, now: Nanos, memory: &mut Pool) {
+        self.inner.advance(now, memory);
+    }
+
+    fn poll_effect(&mut self, memory: &mut Pool) -> Option<Effect> {
+        self.inner.poll_effect(memory)
+    }
+
+    fn catch_up(&mut self, _memory: &Pool) {
+        self.caught_up.fetch_add(1, Ordering::Relaxed);
     }
 
     fn deadline(&self) -> Option<Nanos> {
