@@ -22,7 +22,7 @@ const READ_OF_LATE_NS: u64 = 100 * Nanos::MILLISECOND;
 /// Flushes that nobody waits for take at most one part in so many of an origin's time.
 const FLUSH_ONE_IN: u64 = 8;
 /// But there is one in this time, however slow they are.
-pub(crate) const FLUSH_GAP_NS_MAX: u64 = 10 * Nanos::SECOND;
+const FLUSH_REST_NS_MAX: u64 = 60 * Nanos::SECOND;
 /// The time that a read which failed counts as.
 const FAILED_READ_NS: u64 = 10 * Nanos::SECOND;
 
@@ -82,8 +82,9 @@ pub(crate) struct Origin {
     flush_wanted: u64,
     /// The time at which the last flush began.
     flush_began: Nanos,
-    /// How long the last flush took.
+    /// How long the last flush took, and when it ended.
     flush_ns: u64,
+    flush_ended: Nanos,
     /// The last epoch in which a client's write to the origin completed.
     pub client_epoch: u64,
     /// Requests of clients of which the origin has answered for a part.
@@ -120,6 +121,7 @@ impl Origin {
             flush_wanted: 1,
             flush_began: Nanos(0),
             flush_ns: 0,
+            flush_ended: Nanos(0),
             client_epoch: 1,
             changes: 0,
             answered_changes: 0,
@@ -161,14 +163,16 @@ impl Origin {
         assert!(self.flushing == Some(epoch), "an origin has one flush under way at a time");
         self.flushing = None;
         self.flush_ns = now.since(self.flush_began);
+        self.flush_ended = now;
         if is_good {
             self.flushed_epoch = epoch;
         }
     }
 
-    /// The least time between two flushes that nobody waits for: a disk that has to empty its memory does nothing else.
-    pub fn flush_gap_ns(&self) -> u64 {
-        (self.flush_ns * FLUSH_ONE_IN).min(FLUSH_GAP_NS_MAX)
+    /// Whether it may be flushed again for nobody: a disk that has to empty its memory does nothing else meanwhile.
+    pub fn is_rested(&self, now: Nanos) -> bool {
+        let rest_ns = (self.flush_ns * (FLUSH_ONE_IN - 1)).min(FLUSH_REST_NS_MAX);
+        self.flushing.is_none() && now.since(self.flush_ended) >= rest_ns
     }
 
     /// Notes that an operation for a client's request changed it, or may have; `is_first` of that request.
@@ -275,6 +279,23 @@ mod tests {
         assert!(origin.note_success(OriginWork::Write));
         fail(&mut origin, OriginWork::Write, 100);
         assert!(!origin.is_absent(), "the time begins anew");
+    }
+
+    #[test]
+    fn flushes_for_nobody_take_an_eighth_of_the_time() {
+        let mut origin = Origin::new();
+        assert!(origin.is_rested(Nanos(0)));
+        let mut flush = |began: u64, ended: u64| {
+            origin.want_flush(origin.epoch);
+            let FlushTry::Begun(epoch) = origin.begin_flush(Nanos(began * SECOND)) else {
+                panic!("none began")
+            };
+            assert!(!origin.is_rested(Nanos(ended * SECOND)), "one is under way");
+            origin.end_flush(epoch, true, Nanos(ended * SECOND));
+            (0..100).find(|&rest| origin.is_rested(Nanos((ended + rest) * SECOND)))
+        };
+        assert_eq!(flush(100, 102), Some(14));
+        assert_eq!(flush(200, 220), Some(60), "one a minute, however slow");
     }
 
     #[test]

@@ -16,7 +16,7 @@ mod unreadable;
 
 use crate::effect::{Errno, IoOp, Pieces, Target};
 use crate::machine::guard::{Blocks, Hold};
-use crate::machine::origin::{FLUSH_GAP_NS_MAX, OriginWork};
+use crate::machine::origin::OriginWork;
 use crate::machine::volume::Volume;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
@@ -28,12 +28,14 @@ use alloc::vec::Vec;
 use choice::Choice;
 use level::{Level, Moment};
 use run::{Copied, Run, Written};
-use state::FlushGap;
+use state::FlushDelay;
 
 /// A volume with nothing to start is left alone for this long, if nothing happens.
 const LOOK_AGAIN_NS: u64 = 2 * Nanos::MILLISECOND;
 /// After a run that could not be read the volume destages nothing for this long.
 const BAD_RUN_PAUSE_NS: u64 = 20 * Nanos::MILLISECOND;
+/// An origin that is left to clients who read is flushed only after this time.
+const READERS_FLUSH_AFTER_NS: u64 = 10 * Nanos::SECOND;
 
 impl Volume {
     /// Whether clients do nothing but read from the origin.
@@ -41,13 +43,10 @@ impl Volume {
         self.destage.is_left_to_readers(self.origin.last_client_read, now)
     }
 
-    /// The least time between two flushes of the origin that nobody waits for.
-    fn flush_gap(&self, now: Nanos) -> FlushGap {
-        let through_ns = self.origin.flush_gap_ns();
-        match self.is_left_to_readers(now) {
-            true => FlushGap { held_ns: FLUSH_GAP_NS_MAX, through_ns: FLUSH_GAP_NS_MAX },
-            false => FlushGap { held_ns: 0, through_ns },
-        }
+    /// How long a flush of the origin that nobody waits for is put off.
+    fn flush_delay(&self, now: Nanos) -> FlushDelay {
+        let after_ns = if self.is_left_to_readers(now) { READERS_FLUSH_AFTER_NS } else { 0 };
+        FlushDelay { after_ns, is_resting: !self.origin.is_rested(now), dirty_blocks: self.dirty_blocks }
     }
 }
 
@@ -103,11 +102,11 @@ impl<S: Store> Machine<S> {
             // A flush disturbs nobody while clients are silent.
             let is_silent =
                 self.requests.len() == 0 && self.now.since(self.last_client) >= self.config.idle_ns;
-            let gap = match is_needed || is_silent || destage.has_urgent() {
-                true => FlushGap::default(),
-                false => self.volume(index).flush_gap(self.now),
+            let delay = match is_needed || is_silent || destage.has_urgent() {
+                true => FlushDelay::default(),
+                false => self.volume(index).flush_delay(self.now),
             };
-            if destage.is_flush_due(&self.config, is_out_of_work && is_needed, gap, self.now) {
+            if destage.is_flush_due(&self.config, is_out_of_work && is_needed, delay, self.now) {
                 let epoch = self.volume(index).origin.epoch;
                 self.want_origin_flush(index, epoch);
             }

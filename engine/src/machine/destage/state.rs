@@ -43,13 +43,15 @@ const BURST_NS_MAX: u64 = 3 * Nanos::SECOND;
 /// Limit of the lead of paced writes over the origin that later runs make up for: 16 MiB.
 const BEHIND_BLOCKS_MAX: u64 = 4096;
 
-/// The least time between two flushes of an origin that nobody waits for.
+/// How long a flush of an origin that nobody waits for is put off.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct FlushGap {
-    /// Where runs wrote.
-    pub held_ns: u64,
-    /// Where clients alone wrote.
-    pub through_ns: u64,
+pub(crate) struct FlushDelay {
+    /// The least time after the first write that waits for it.
+    pub after_ns: u64,
+    /// The origin rests after the last one: none for what clients alone wrote.
+    pub is_resting: bool,
+    /// Blocks of the volume that count as dirty.
+    pub dirty_blocks: u64,
 }
 
 /// The destager of one volume.
@@ -362,14 +364,26 @@ impl DestageState {
 
     /// Whether the origin's flush is due: enough was written home, or it waits for long enough, or somebody is in a hurry
     /// and no more will be written for now.
-    pub fn is_flush_due(&self, config: &Config, is_last_of_hurry: bool, gap: FlushGap, now: Nanos) -> bool {
+    pub fn is_flush_due(
+        &self,
+        config: &Config,
+        is_last_of_hurry: bool,
+        delay: FlushDelay,
+        now: Nanos,
+    ) -> bool {
         // Blocks that a run wrote are held until then, and make room. What clients wrote through is neither.
-        let gap_ns = if self.has_held { gap.held_ns } else { gap.through_ns };
-        let after_ns = config.flush_after_ns.max(gap_ns);
+        let most = config.false_dirty_blocks_max;
+        let (may_rest, is_enough) = match self.has_held {
+            true => (false, self.written_blocks >= most / 4),
+            false => {
+                // Some blocks are written again and again, and count once.
+                let blocks = self.written_blocks.min(delay.dirty_blocks);
+                (delay.is_resting, blocks >= most / 2 || self.written_blocks >= most)
+            }
+        };
+        let is_late = now.since(self.written_since) >= config.flush_after_ns.max(delay.after_ns);
         !self.written.is_empty()
-            && (self.written_blocks >= config.false_dirty_blocks_max / 4
-                || now.since(self.written_since) >= after_ns
-                || (is_last_of_hurry && self.in_flight == 0))
+            && (is_enough || (is_late && !may_rest) || (is_last_of_hurry && self.in_flight == 0))
     }
 
     /// Whether a copy was brought home by a client's own write, and waits for nothing but the origin's flush.
