@@ -270,6 +270,8 @@ mutations! {
     NoReserve,
     /// Hazard 12: writes that wait for room keep the destages away that would make it.
     WaitersBlockDestage,
+    /// Hazard 12: in a flood writes wait for more to go home although nothing is on its way.
+    FloodWaitsForNothing,
     /// Hazard 12: destage is held back until an hour of the day, also what a full cache, a drain or a detach waits for.
     HoldBackAll,
     /// Rule 9: a volume whose origin fails holds up the ring for all others.

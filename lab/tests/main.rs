@@ -9,6 +9,7 @@ mod devices;
 mod ephemeral;
 mod exhaustive;
 mod fio;
+mod flood;
 mod gflash;
 mod halves;
 mod held_back;

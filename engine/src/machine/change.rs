@@ -280,14 +280,18 @@ impl<S: Store> Machine<S> {
             guard.release(blocks, before);
             self.requests[key].hold = Some(Hold::Exclusive);
         }
+        // RULE 7: a write has content of its own for the blocks that it changes. What a discard, zeroes or another size make of
+        // them must not depend on whether their older version, of which the log knows no more then, is durable at home.
+        let is_write = matches!(self.requests[key].op, RequestOp::Write { .. });
+        let awaits_flush = self.store.overwrites() || !is_write;
         let guard = &self.volume(volume_index).guard;
-        if guard.is_settled(blocks) {
+        if guard.is_settled(blocks) && !(awaits_flush && guard.is_at_home(blocks)) {
             return true;
         }
         self.requests.watch(key, Stage::Settling);
-        // A destaged run holds its blocks until the origin's flush.
+        // What a run wrote holds its blocks until the origin's flush.
         let epoch = self.volume(volume_index).origin.epoch;
-        if self.volume(volume_index).destage.has_written() {
+        if awaits_flush && self.volume(volume_index).destage.has_written() {
             self.want_origin_flush(volume_index, epoch);
         }
         false

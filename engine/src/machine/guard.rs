@@ -12,13 +12,14 @@
 //! | beside | a write around the cache that asks for no read | its turn | reply | the same, but of beside only the same sectors |
 //! | publishing | a part of a change in a batch | assembly | publication | copying |
 //! | copying | a fill or a relocation | assembly of its batch | publication | exclusive |
-//! | destaging | a destage | choice | origin flush | exclusive, destaging |
+//! | destaging | a destage | choice | the origin's answer | exclusive; destaging of the same blocks |
+//! | home | what a destage wrote | the origin's answer | origin flush | destaging of the same blocks, and exclusive but of writes |
 //!
 //! A request that waits for room in the log holds nothing that a destage or a relocation waits for: these make the
 //! room (hazard 12). That is why merging and exclusive are two holds.
 //! Beside is one: it leaves the others and merges, if the cache has no room to forget what it has of its blocks.
 //!
-//! Every shared, merging, exclusive, beside and destaging hold counts as a *change* of its region when it
+//! Every shared, merging, exclusive, beside, destaging and home hold counts as a *change* of its region when it
 //! begins and when it ends. A fill compares the count (hazard 1); one that waits after that has its blocks watched.
 
 use crate::mutation::{Mutation, Mutations};
@@ -50,6 +51,8 @@ pub enum Hold {
     Destaging,
     /// Changes sectors of the origin, beside others that change other sectors.
     Beside,
+    /// Was written home, and waits for the origin's flush.
+    Home,
 }
 
 impl Hold {
@@ -69,6 +72,7 @@ impl Hold {
             Hold::Copying => 4,
             Hold::Destaging => 5,
             Hold::Beside => 6,
+            Hold::Home => 7,
         }
     }
 }
@@ -102,7 +106,7 @@ impl Blocks {
 struct Slot {
     changes: u32,
     /// The holds of each purpose, by [`Hold::place`].
-    holds: [u16; 7],
+    holds: [u16; 8],
     waiting: u16,
     /// The origin epoch of the last write to the origin in this region.
     origin_epoch: u64,
@@ -112,6 +116,12 @@ impl Slot {
     #[inline]
     fn is_held(&self, hold: Hold) -> bool {
         self.holds[hold.place()] > 0
+    }
+
+    /// Whether something was chosen to go home, and is not known to be durable there.
+    #[inline]
+    fn is_going_home(&self) -> bool {
+        self.is_held(Hold::Destaging) || self.is_held(Hold::Home)
     }
 
     /// Whether somebody changes the origin for a client.
@@ -140,6 +150,8 @@ pub struct Guard {
     slots: Vec<Slot>,
     /// The sectors of beside holds: first ones, and ends.
     beside: BTreeMap<u64, u64>,
+    /// The blocks of destaging and home holds: first ones, and ends.
+    homebound: BTreeMap<u64, u64>,
     /// The watches, oldest first.
     watches: Vec<Watch>,
     last_watch: u64,
@@ -158,6 +170,7 @@ impl Guard {
         Guard {
             slots,
             beside: BTreeMap::new(),
+            homebound: BTreeMap::new(),
             watches: Vec::new(),
             last_watch: 0,
             mutations: Mutations::NONE,
@@ -199,6 +212,9 @@ impl Guard {
     #[inline]
     #[must_use]
     pub fn is_free(&self, blocks: Blocks, hold: Hold) -> bool {
+        if hold == Hold::Destaging && self.is_homebound(blocks) {
+            return false;
+        }
         match self.span(blocks) {
             (at, 1) => self.allows(&self.slots[at], hold),
             _ => self.slots_of(blocks).all(|at| self.allows(&self.slots[at], hold)),
@@ -217,20 +233,27 @@ impl Guard {
                 !(slot.is_held(Hold::Shared) || slot.is_held(Hold::Merging) || slot.is_held(Hold::Exclusive))
             }
             Hold::Exclusive => unreachable!("an exclusive hold grows out of a merging one"),
-            Hold::Publishing => true,
+            Hold::Publishing | Hold::Home => true,
             // RULE 3: a copy is not decided while a newer version has its sequence and is not
             // published. One that merely waits for its turn will get a higher sequence.
             Hold::Copying => !slot.is_held(Hold::Publishing) || self.mutations.has(Mutation::CopyDuringWrite),
             // HAZARD 12: writes that wait for room do not keep off the destage that makes it: both would
             // wait for ever.
             Hold::Destaging if self.mutations.has(Mutation::WaitersBlockDestage) => {
-                !(slot.is_passed_by() || slot.is_held(Hold::Destaging) || slot.is_held(Hold::Merging))
+                !(slot.is_passed_by() || slot.is_held(Hold::Merging))
             }
-            Hold::Destaging => !(slot.is_passed_by() || slot.is_held(Hold::Destaging)),
+            Hold::Destaging => !slot.is_passed_by(),
         };
         let gives_way = matches!(hold, Hold::Shared | Hold::Merging | Hold::Beside);
         let queue_allows = slot.waiting == 0 || !gives_way;
         holds_allow && queue_allows
+    }
+
+    /// Whether any of these blocks goes home, or waits there for the origin's flush.
+    fn is_homebound(&self, blocks: Blocks) -> bool {
+        let before = self.homebound.range(..blocks.end()).next_back();
+        // RULE 7: no two versions of a block are on their way at the same time: the older one might arrive last.
+        before.is_some_and(|(_, &end)| end > blocks.first) && !self.mutations.has(Mutation::OverlapAtOrigin)
     }
 
     /// Whether no beside hold has any of these sectors.
@@ -266,6 +289,12 @@ impl Guard {
         })
     }
 
+    /// Whether something near `blocks` was written home, and waits for the origin's flush.
+    #[must_use]
+    pub fn is_at_home(&self, blocks: Blocks) -> bool {
+        self.slots_of(blocks).any(|at| self.slots[at].is_held(Hold::Home))
+    }
+
     /// Whether something of `blocks` may be destaged although other blocks of the same regions are being destaged:
     /// the caller knows that these blocks are not.
     #[must_use]
@@ -288,9 +317,21 @@ impl Guard {
             // HAZARD 1: a fill that overlaps this hold in time finds another count at its end.
             slot.changes = slot.changes.wrapping_add(changes);
         });
+        if hold == Hold::Destaging {
+            self.homebound.insert(blocks.first, blocks.end());
+        }
         if hold.is_change() {
             self.tell_watches(blocks);
         }
+    }
+
+    /// Turns a destaging hold into a home hold: the origin has written the blocks.
+    pub fn wrote_home(&mut self, blocks: Blocks) {
+        self.change_slots(blocks, |slot| {
+            assert!(slot.is_held(Hold::Destaging), "what was written home was on its way");
+            slot.holds[Hold::Destaging.place()] -= 1;
+            slot.holds[Hold::Home.place()] += 1;
+        });
     }
 
     /// Ends a hold.
@@ -302,6 +343,9 @@ impl Guard {
             slot.holds[place] -= 1;
             slot.changes = slot.changes.wrapping_add(changes);
         });
+        if matches!(hold, Hold::Destaging | Hold::Home) {
+            self.homebound.remove(&blocks.first);
+        }
         if hold.is_change() {
             self.tell_watches(blocks);
         }
@@ -365,7 +409,7 @@ impl Guard {
             let is_changing = slot.is_held(Hold::Shared)
                 || slot.is_held(Hold::Merging)
                 || slot.is_passed_by()
-                || slot.is_held(Hold::Destaging);
+                || slot.is_going_home();
             if is_changing && !self.mutations.has(Mutation::FillDuringChange) {
                 return None;
             }
@@ -415,6 +459,23 @@ mod tests {
         guard.release(blocks(0, 1), Hold::Destaging);
         assert!(guard.is_settled(blocks(0, 1)));
         assert!(!guard.is_free(blocks(1, 1), Hold::Shared));
+    }
+
+    #[test]
+    fn what_was_written_home_is_in_nobodys_way_but_of_the_next_destage() {
+        let mut guard = Guard::new(6);
+        guard.acquire(blocks(0, 2), Hold::Destaging);
+        guard.wrote_home(blocks(0, 2));
+        assert!(!guard.is_free(blocks(1, 3), Hold::Destaging));
+        assert!(guard.is_free(blocks(2, 1), Hold::Destaging), "these blocks go nowhere yet");
+        assert_eq!(guard.stamp(blocks(3, 1), 0), None);
+        guard.acquire(blocks(3, 1), Hold::Merging);
+        guard.acquire(blocks(3, 1), Hold::Exclusive);
+        assert!(guard.is_settled(blocks(3, 1)));
+        assert!(!guard.is_free(blocks(2, 1), Hold::Destaging), "a client changes the origin near it");
+        guard.release(blocks(3, 1), Hold::Exclusive);
+        guard.release(blocks(0, 2), Hold::Home);
+        assert!(guard.is_free(blocks(0, 1), Hold::Destaging));
     }
 
     #[test]

@@ -370,6 +370,8 @@ pub(crate) trait Durability: Operations {
 pub(crate) trait Destaging: Operations {
     /// The blocks that share one dirty mark with `block`, it included: they go home together.
     fn unit(&self, volume: &Volume, block: u64) -> Blocks;
+    /// Whether new content of a block may take the place of what is dirty.
+    fn overwrites(&self) -> bool;
     /// Whether a dirty copy may go home.
     fn readiness(&self, dirty: &Cached) -> Readiness;
     /// Whether the store's own controller decides the background write-back.

@@ -2,6 +2,7 @@
 
 use crate::kinds::{self, Kind as Records};
 use crate::steps::*;
+use engine::composition::Composition;
 use engine::effect::{Errno, RequestOp, WriteMode};
 use engine::limits::Config;
 use engine::units::Nanos;
@@ -9,7 +10,7 @@ use forebay_lab::disk::Fate;
 use forebay_lab::disk::faults::Kind;
 use forebay_lab::random::Random;
 use forebay_lab::violation::{Kind as Broken, Violation};
-use forebay_lab::world::{Latency, Setup, Ticket, VolumeSetup, World, blocks};
+use forebay_lab::world::{IoView, Latency, Setup, Ticket, VolumeSetup, World, blocks};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -20,6 +21,7 @@ crate::scenarios! {
     hazard_05_segment_emptied_with_dirty_blocks: EmptyWithoutDestage, writeback;
     hazard_12_log_keeps_room_for_itself: NoReserve, writeback, with FloorWithoutRoom, with StuckMovedInPart;
     hazard_12_who_waits_for_room_lets_it_be_made: WaitersBlockDestage, large;
+    hazard_12_a_flood_waits_for_what_goes_home: FloodWaitsForNothing, that_keeps_hits, on kinds::INLINE;
     rule_09_failing_origin_does_not_stop_the_ring: StuckNotMoved, writeback;
     rule_09_records_leave_room_for_the_oldest_segment: StuckMovedInPart, writeback;
     rule_09_what_is_moved_leaves_room_for_the_oldest_segment: StuckMovedInPart, writeback;
@@ -33,6 +35,17 @@ crate::scenarios! {
 
 /// Whose segments have payload.
 const SEGMENTS: &[Records] = &[Records::Inline, Records::Mirror];
+
+/// A ring that keeps what was hit, which writes of others must not flood.
+fn that_keeps_hits() -> Setup {
+    let mut setup = three_volumes();
+    let mut composition = Composition::plain_log();
+    for (name, value) in [("laps_max", "3"), ("keep_percent", "50")] {
+        composition.set(name, value).expect("every name and value is one of a composition");
+    }
+    setup.composition = composition.text();
+    setup
+}
 
 fn large() -> Setup {
     let mut setup = writeback_alone();
@@ -173,6 +186,39 @@ fn rule_09_failing_origin_does_not_stop_the_ring(world: &mut World) -> Run {
     world.verify()
 }
 
+/// Of a cache full of dirty blocks clients get what goes home; while nothing does, what is left.
+fn hazard_12_a_flood_waits_for_what_goes_home(world: &mut World) -> Run {
+    const WELL: usize = 2;
+    let is_home = |io: &IoView| io.is_origin(0, Kind::Write) || io.is_origin(1, Kind::Write);
+    begin(world)?;
+    world.hold(is_home);
+    let mut is_answered = true;
+    for number in 0.. {
+        let write = world.write(number % 2, blocks(number as u64 / 2 * 16, 16));
+        world.pass(20 * MS)?;
+        is_answered = world.answer(write).is_some();
+        if !is_answered {
+            break;
+        }
+    }
+    assert!(!is_answered, "the cache is full");
+    for id in pending(world, is_home) {
+        world.complete_failed(id, Errno::IO)?;
+    }
+    for volume in [0, 1] {
+        world.origin(volume).faults.fail_always(Kind::Write, Errno::IO);
+    }
+    world.release();
+    let other = world.write(WELL, blocks(0, 1));
+    world.pass(5 * MS)?;
+    expect(world.answer(other).is_some(), "a volume waits for disks of others, which do not work")?;
+    for volume in [0, 1] {
+        world.origin(volume).faults.heal();
+    }
+    world.finish()?;
+    world.verify()
+}
+
 fn rule_09_records_leave_room_for_the_oldest_segment(world: &mut World) -> Run {
     begin(world)?;
     // Dense segments of what cannot go home, as much as a volume may hold; then clean copies.
@@ -180,7 +226,8 @@ fn rule_09_records_leave_room_for_the_oldest_segment(world: &mut World) -> Run {
     press(world, 0, 72, 400 * MS)?;
     let reserved = Config::for_cache(64, 32).segments_reserved;
     let mut filled = 0;
-    while free_segments(world) > reserved + 1 {
+    // In a flood a sixteenth more is emptied ahead.
+    while free_segments(world) > reserved + 1 + 64 / 16 {
         fill(world, 1, filled, 16)?;
         filled += 16;
     }
@@ -274,15 +321,20 @@ fn rule_09_a_stop_does_not_wait_for_room(world: &mut World) -> Run {
             world.write(volume, blocks(number * 16, 16));
         }
     }
-    while free_segments(world) > Config::for_cache(64, 32).segments_reserved {
-        assert!(world.step()?, "there is more to write");
+    // Nothing of it comes home before they fail.
+    let is_home = |io: &IoView| io.is_origin(0, Kind::Write) || io.is_origin(1, Kind::Write);
+    world.hold(is_home);
+    world.pass(Nanos::SECOND)?;
+    for id in pending(world, is_home) {
+        world.complete_failed(id, Errno::IO)?;
     }
     for volume in [0, 1] {
         for kind in [Kind::Write, Kind::Discard, Kind::WriteZeroes] {
             world.origin(volume).faults.fail_always(kind, Errno::IO);
         }
     }
-    let waiting: Vec<Ticket> = (0..40).map(|number| world.write(WELL, blocks(number * 16, 16))).collect();
+    world.release();
+    let waiting: Vec<Ticket> = (0..90).map(|number| world.write(WELL, blocks(number * 16, 16))).collect();
     world.pass(60 * Nanos::SECOND)?;
     assert!(waiting.iter().any(|ticket| world.answer(*ticket).is_none()), "there is no room");
     let began_ns = world.now_ns();

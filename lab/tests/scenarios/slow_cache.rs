@@ -4,7 +4,7 @@ use crate::kinds::{ALL, BUT_MIRROR};
 use crate::steps::*;
 use engine::effect::Errno;
 use forebay_lab::disk::faults::{Fault, Kind};
-use forebay_lab::violation::{Kind as Broken, Violation};
+use forebay_lab::violation::Violation;
 use forebay_lab::world::World;
 
 crate::scenarios! {
@@ -39,10 +39,6 @@ fn is_passed_by(world: &World) -> bool {
 
 fn hits(world: &World) -> u64 {
     world.engine().map_or(0, |engine| engine.status().volumes[0].counters.hits)
-}
-
-fn expect(is_so: bool, what: &str) -> Run {
-    if is_so { Ok(()) } else { Err(Violation::new(Broken::Liveness, what)) }
 }
 
 /// The cache has clean blocks, and it is known how fast it is; then everything takes it 20 ms more, a hundred times as

@@ -232,6 +232,11 @@ pub fn has_client_data(write: &AtStake) -> bool {
     }
 }
 
+/// What must have come to pass by now.
+pub fn expect(is_so: bool, what: &str) -> Run {
+    if is_so { Ok(()) } else { Err(Violation::new(Broken::Liveness, what)) }
+}
+
 /// The operations of that kind under way, oldest first.
 pub fn pending(world: &World, filter: impl Fn(&IoView) -> bool) -> Vec<OpId> {
     world.pending(filter).iter().map(|io| io.id).collect()

@@ -46,7 +46,13 @@ impl Volume {
     /// How long a flush of the origin that nobody waits for is put off.
     fn flush_delay(&self, now: Nanos) -> FlushDelay {
         let after_ns = if self.is_left_to_readers(now) { READERS_FLUSH_AFTER_NS } else { 0 };
-        FlushDelay { after_ns, is_resting: !self.origin.is_rested(now), dirty_blocks: self.dirty_blocks }
+        let is_resting = !self.origin.is_rested(now);
+        FlushDelay { after_ns, is_resting, is_held_on: false, dirty_blocks: self.dirty_blocks }
+    }
+
+    /// The same where much is to go home before anything of it makes room.
+    fn flush_delay_in_sweep(&self, now: Nanos) -> FlushDelay {
+        FlushDelay { after_ns: 0, is_held_on: true, ..self.flush_delay(now) }
     }
 }
 
@@ -102,7 +108,11 @@ impl<S: Store> Machine<S> {
             // A flush disturbs nobody while clients are silent.
             let is_silent =
                 self.requests.len() == 0 && self.now.since(self.last_client) >= self.config.idle_ns;
+            // More of what is urgent is to come, and makes room only when all of it is home.
+            let is_on_the_way =
+                destage.in_flight > 0 && (destage.has_urgent() || destage.drains > 0 || is_silent);
             let delay = match is_needed || is_silent || destage.has_urgent() {
+                true if is_on_the_way => self.volume(index).flush_delay_in_sweep(self.now),
                 true => FlushDelay::default(),
                 false => self.volume(index).flush_delay(self.now),
             };
@@ -392,8 +402,15 @@ impl<S: Store> Machine<S> {
             copies.iter().for_each(|copy| S::copy_is_home(self, index, *copy));
             self.release_guard(index, blocks, Hold::Destaging);
         } else {
-            // The hold stays until the origin was flushed.
-            self.volume_mut(index).destage.add_written(Written { blocks, copies, is_held: true }, now);
+            // A hold stays until the origin was flushed.
+            let mut hold = Hold::Destaging;
+            if !self.store.overwrites() {
+                // What its blocks have next has a place of its own: it need not wait until this version is durable.
+                hold = Hold::Home;
+                self.volume_mut(index).guard.wrote_home(blocks);
+                self.is_guard_released = true;
+            }
+            self.volume_mut(index).destage.add_written(Written { blocks, copies, hold: Some(hold) }, now);
         }
         let state = self.runs.remove(run);
         if let Some(buffer) = state.buffer {
@@ -428,7 +445,7 @@ impl<S: Store> Machine<S> {
             return;
         }
         let now = self.now;
-        self.volume_mut(index).destage.add_written(Written { blocks, copies, is_held: false }, now);
+        self.volume_mut(index).destage.add_written(Written { blocks, copies, hold: None }, now);
         self.want_tick(now.plus(self.config.tick_ns));
     }
 
@@ -440,8 +457,8 @@ impl<S: Store> Machine<S> {
             for copy in &written.copies {
                 S::copy_is_home(self, index, *copy);
             }
-            if written.is_held {
-                self.release_guard(index, written.blocks, Hold::Destaging);
+            if let Some(hold) = written.hold {
+                self.release_guard(index, written.blocks, hold);
             }
         }
     }
@@ -451,8 +468,8 @@ impl<S: Store> Machine<S> {
         self.volume_mut(index).destage.spoil_order();
         for written in self.volume_mut(index).destage.flush_failed() {
             self.volume_mut(index).was_refused = true;
-            if written.is_held {
-                self.release_guard(index, written.blocks, Hold::Destaging);
+            if let Some(hold) = written.hold {
+                self.release_guard(index, written.blocks, hold);
             }
         }
     }

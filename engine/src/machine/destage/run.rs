@@ -1,6 +1,6 @@
 //! Runs of blocks on their way home, and copies that were written there.
 
-use crate::machine::guard::Blocks;
+use crate::machine::guard::{Blocks, Hold};
 use crate::memory::{BufferId, Memory, Slice};
 use crate::number::to_u32;
 use crate::units::{BLOCK_BYTES, Place, VolumeIndex};
@@ -82,6 +82,6 @@ impl Run {
 pub(crate) struct Written {
     pub blocks: Blocks,
     pub copies: Vec<Copied>,
-    /// Whether the run still holds the guard (a client's write-through does not).
-    pub is_held: bool,
+    /// The run's hold of the guard (a client's write-through has none).
+    pub hold: Option<Hold>,
 }

@@ -50,6 +50,8 @@ pub(crate) struct FlushDelay {
     pub after_ns: u64,
     /// The origin rests after the last one: none for what clients alone wrote.
     pub is_resting: bool,
+    /// None for what runs wrote, either: it is not waited for yet.
+    pub is_held_on: bool,
     /// Blocks of the volume that count as dirty.
     pub dirty_blocks: u64,
 }
@@ -355,8 +357,8 @@ impl DestageState {
             self.written_since = now;
         }
         self.written_blocks += written.blocks.count;
-        self.has_held |= written.is_held;
-        if !written.is_held {
+        self.has_held |= written.hold.is_some();
+        if written.hold.is_none() {
             self.through.extend(written.copies.iter().flat_map(Copied::places));
         }
         self.written.push(written);
@@ -374,7 +376,7 @@ impl DestageState {
         // Blocks that a run wrote are held until then, and make room. What clients wrote through is neither.
         let most = config.false_dirty_blocks_max;
         let (may_rest, is_enough) = match self.has_held {
-            true => (false, self.written_blocks >= most / 4),
+            true => (delay.is_resting && delay.is_held_on, self.written_blocks >= most / 4),
             false => {
                 // Some blocks are written again and again, and count once.
                 let blocks = self.written_blocks.min(delay.dirty_blocks);
@@ -452,6 +454,12 @@ impl DestageState {
         blocks.rotate_left(start);
         self.urgent = blocks.into();
         self.wake();
+    }
+
+    /// Blocks that go home before all others.
+    pub fn put_first(&mut self, blocks: Vec<u64>) {
+        self.urgent.extend(&blocks);
+        self.urgent.rotate_right(blocks.len());
     }
 
     /// Adds blocks that are not urgent yet. Does not end the rest: a run of them may have failed just now.

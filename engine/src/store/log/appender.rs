@@ -12,12 +12,12 @@
 
 use super::draft::{Draft, Placing};
 use super::fills::Fill;
+use super::flood::SWEEP_SEGMENTS_MAX;
 use super::frames::{Frames, KeysDue};
 use super::index::Index;
 use super::inline::Inline;
 use super::keys::Keys;
 use super::mirror::Mirror;
-use super::reclaim::LISTED_MAX;
 use super::segments::Segments;
 use super::{ClientAppend, LogStore};
 use crate::composition::Composition;
@@ -28,7 +28,7 @@ use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
 use crate::memory::{BufferId, Memory, Slice};
 use crate::mutation::Mutation;
-use crate::number::{to_u32, wide};
+use crate::number::to_u32;
 use crate::policies::replacement::Access;
 use crate::status::CacheStatus;
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, VolumeIndex};
@@ -310,7 +310,7 @@ impl Appender {
         match self {
             Appender::Inline(_) => {
                 // Those that reclaim empties at the same time are no room, nor is what is on its way: others had to leave.
-                let kept = segments_low + segments_low.max(to_u32(wide(LISTED_MAX)));
+                let kept = segments_low + segments_low.max(SWEEP_SEGMENTS_MAX);
                 u64::from(segments.free().saturating_sub(kept)) * u64::from(segments.segment_blocks())
             }
             Appender::Frames(_) => self.room_blocks(segments, segments_low),

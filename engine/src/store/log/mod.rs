@@ -13,6 +13,7 @@ pub(crate) mod controller;
 mod draft;
 pub(crate) mod extents;
 mod fills;
+pub(crate) mod flood;
 pub(crate) mod frames;
 mod gather;
 mod home;
@@ -44,6 +45,7 @@ use crate::memory::{BufferId, Slice};
 use crate::mutation::Mutation;
 use crate::store::Lookup;
 use crate::store::log::extents::{Extent, Extents};
+use crate::store::log::flood::Flood;
 use crate::store::log::index::Index;
 use crate::store::log::reclaim::{Kept, Reclaim};
 use crate::store::log::segments::Segments;
@@ -70,6 +72,8 @@ pub(crate) struct LogStore {
     pub segments: Segments,
     pub log: Log,
     pub reclaim: Reclaim,
+    /// Floods: writes that come faster than they go home.
+    pub flood: Flood,
     /// How clients' data gets into the log.
     pub appender: Appender,
     /// The generation of segments from which on counts what one half alone has, by half; `None` where nothing is kept so.

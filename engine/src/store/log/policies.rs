@@ -159,8 +159,10 @@ impl Machine<LogStore> {
         let (volume, blocks) = (active.volume, active.blocks.count);
         let held_permille = || LogStore::pressure(self).held_permille;
         let has_room = self.clients_may_append()
-            && (blocks < LONG_BLOCKS_MIN
-                || self.fits_in_room(blocks) && !self.volume(volume).destage.is_flooded(held_permille));
+            && match blocks < LONG_BLOCKS_MIN {
+                true => !self.store.flood.keeps_room(),
+                false => self.fits_in_room(blocks) && !self.volume(volume).destage.is_flooded(held_permille),
+            };
         if has_room && matches!(active.op, RequestOp::Write { range, .. } if range.is_block_aligned()) {
             return None;
         }

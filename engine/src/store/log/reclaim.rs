@@ -33,8 +33,6 @@ use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK, VOLUM
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// Segments listed at the same time at the most: what is dirty in them goes home in one sweep.
-pub(super) const LISTED_MAX: usize = 16;
 /// Blocks of one read of what stays: 256 KiB.
 const KEEP_READ_BLOCKS: u32 = 64;
 /// Blocks being appended again at the same time at the most: 8 MiB.
@@ -45,8 +43,10 @@ const SPARE_MIN: u32 = 3;
 const STAYING_ONE_IN: u64 = 4;
 /// A round of the log takes a hit away if at least one block was hit in it for so many of the ring.
 const HIT_ONE_IN: u64 = 8;
-/// The ring is flooded from one dirty block in so many: then writes take the room that the disk makes, and no more.
-const FLOODED_ONE_IN: u64 = 2;
+/// The dirty blocks of the oldest segment come first when they are at most one in so many.
+const LAST_ONE_IN: u32 = 16;
+/// How often they are put first.
+const HURRY_AGAIN_NS: u64 = 100 * Nanos::MILLISECOND;
 /// How often a segment that waits for its dirty blocks is looked at again.
 const LOOK_AGAIN_NS: u64 = 5 * Nanos::MILLISECOND;
 
@@ -101,6 +101,8 @@ struct Reclaiming {
     /// Runs of its keys that are appended again, and not published yet.
     rekeying: u32,
     look_again: Nanos,
+    /// When its last dirty blocks are put first again.
+    hurry_again: Nanos,
 }
 
 /// The segments being emptied, oldest first.
@@ -168,11 +170,11 @@ impl Machine<LogStore> {
     /// Starts and advances reclaim, if free segments or index memory run low.
     #[inline]
     pub(crate) fn pump_reclaim<M: Memory>(&mut self, memory: &mut M) {
-        let LogStore { segments, reclaim, log, .. } = &self.store;
+        let LogStore { segments, reclaim, log, flood, .. } = &self.store;
         let is_at_rest = reclaim.active.is_empty()
             && !reclaim.is_tight
             && reclaim.seen_sequence == log.published()
-            && segments.free() >= self.config.segments_low
+            && flood.is_at_rest(segments.free())
             && !segments.has_emptied()
             && (segments.spare() >= SPARE_MIN || segments.lingers().is_none());
         if !is_at_rest {
@@ -189,7 +191,9 @@ impl Machine<LogStore> {
             // Somebody may have read the tail when the flush came that would have freed it.
             self.store.segments.free_flushed(self.barrier.flushed);
         }
-        let is_low = self.store.segments.free() < self.config.segments_low;
+        self.look_at_room();
+        let low = self.store.flood.low();
+        let is_low = self.store.segments.free() < low;
         if is_low && self.store.segments.has_emptied() {
             self.want_floor();
         }
@@ -201,7 +205,7 @@ impl Machine<LogStore> {
         }
         // A device may take long to flush. Segments that only wait for that are room to come, and the others keep what they have.
         let to_come = self.store.segments.free() + self.store.segments.emptied();
-        let is_short = is_low && to_come < 2 * self.config.segments_low;
+        let is_short = is_low && to_come < low + self.config.segments_low;
         let is_needed = is_short || self.store.reclaim.is_tight;
         if self.store.reclaim.is_tight {
             while !self.store.reclaim.left.is_empty() {
@@ -209,7 +213,10 @@ impl Machine<LogStore> {
             }
         }
         self.release_lingering();
-        if is_needed && self.store.reclaim.active.len() < LISTED_MAX && self.may_empty_tail() {
+        if is_needed
+            && self.store.reclaim.active.len() < index(self.store.flood.sweep())
+            && self.may_empty_tail()
+        {
             self.start_reclaim(memory);
         }
         if !self.store.reclaim.active.is_empty() {
@@ -236,6 +243,7 @@ impl Machine<LogStore> {
             kept_until: 0,
             rekeying: 0,
             look_again: Nanos(0),
+            hurry_again: Nanos(0),
         });
     }
 
@@ -345,6 +353,7 @@ impl Machine<LogStore> {
                     volume.destage.set_urgent(blocks);
                 }
             }
+            self.hurry_last(&staying);
             if let Some(first) = self.store.reclaim.active.front() {
                 self.move_extents(first.segment);
             }
@@ -365,6 +374,34 @@ impl Machine<LogStore> {
                 return;
             }
             self.empty_first();
+        }
+    }
+
+    /// Has the last dirty blocks of the oldest segment go home before all others. Clients were busy with them when their turn
+    /// came, and the segment would wait for the end of the sweep.
+    fn hurry_last(&mut self, staying: &Staying) {
+        let LogStore { reclaim, segments, index, .. } = &mut self.store;
+        let Some(first) = reclaim.active.front_mut() else { return };
+        let (segment, Stage::Listed(list)) = (segments.get(first.segment), &first.stage) else { return };
+        if segment.must == 0
+            || segment.must > segments.segment_blocks() / LAST_ONE_IN
+            || self.now < first.hurry_again
+        {
+            return;
+        }
+        first.hurry_again = self.now.plus(HURRY_AGAIN_NS);
+        let stays = staying.in_segment(segment);
+        for (at, volume) in self.volumes.iter_mut().enumerate() {
+            let Some(volume) = volume.as_mut().filter(|volume| volume.destage.has_urgent() && !stays(at))
+            else {
+                continue;
+            };
+            let is_dirty = |&(key, place): &(BlockKey, Place)| {
+                key.volume().at() == at
+                    && index.get(key).is_some_and(|entry| entry.place == place && entry.dirty)
+            };
+            let blocks = list.iter().copied().filter(is_dirty).map(|(key, _)| key.block()).collect();
+            volume.destage.put_first(blocks);
         }
     }
 
@@ -479,19 +516,6 @@ impl Machine<LogStore> {
         let before = segments.get(segments.of(place)).hits_before;
         let hit_blocks = self.volumes.hit_blocks().saturating_sub(before);
         !appender.weighs_rounds() || hit_blocks * HIT_ONE_IN >= segments.ring_blocks()
-    }
-
-    /// Whether writes wait for room that the disk makes, and what was hit stays all the same. The published logs keep
-    /// nothing then.
-    fn is_flooded(&self) -> bool {
-        let LogStore { segments, reclaim, appender, .. } = &self.store;
-        appender.weighs_rounds()
-            && reclaim.policy.keeps_any()
-            && self.dirty_blocks() * FLOODED_ONE_IN >= segments.ring_blocks()
-    }
-
-    fn dirty_blocks(&self) -> u64 {
-        self.volumes.iter().flatten().map(|volume| volume.dirty_blocks).sum()
     }
 
     /// Appends again what was hit in the oldest segment. True when nothing of that is left to do.
@@ -723,7 +747,7 @@ impl Machine<LogStore> {
         if self.is_mutated(Mutation::ReuseBeforeCacheFlush) {
             self.store.segments.free_flushed(0);
         }
-        if self.store.segments.free() < self.config.segments_low {
+        if self.store.segments.free() < self.store.flood.low() {
             self.want_floor();
         }
     }

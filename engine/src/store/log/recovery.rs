@@ -9,6 +9,7 @@ use super::checkpoint::Checkpoints;
 use super::checkpoint::load::{Candidate, believe};
 use super::controller::Controller;
 use super::extents::{Change, Extent, ExtentKind, Extents};
+use super::flood::Flood;
 use super::frames::Frames;
 use super::frames::found::FramesFound;
 use super::index::deferred::DeferredIndex;
@@ -642,6 +643,7 @@ impl Replay {
             segments,
             log,
             reclaim: Reclaim::new(composition),
+            flood: Flood::default(),
             appender,
             once_counts_from,
             passed_halves: [false; 2],

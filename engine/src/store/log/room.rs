@@ -65,9 +65,19 @@ impl Machine<LogStore> {
     /// Whether clients may take log space now: the reserve is for relocation, tombstones and clean
     /// records, without which the ring would stop (rule 9).
     pub(super) fn clients_may_append(&self) -> bool {
+        // HAZARD 12: in a flood clients get what goes home. While nothing is on its way they wait for nothing.
+        if self.store.flood.is_spent() && self.is_going_home() && !self.is_stopping {
+            return false;
+        }
         let free = self.store.segments.free();
         let reserved = self.reserved();
         if self.store.log.open.is_some() { free >= reserved } else { free > reserved }
+    }
+
+    #[inline(never)]
+    fn is_going_home(&self) -> bool {
+        self.volumes.iter().flatten().any(|volume| volume.destage.in_flight > 0)
+            || self.is_mutated(Mutation::FloodWaitsForNothing)
     }
 
     /// Whether so many more blocks of clients fit into the room that there is, behind all that waits already.

@@ -468,6 +468,10 @@ impl Destaging for LogStore {
         Blocks { first: block, count: 1 }
     }
 
+    fn overwrites(&self) -> bool {
+        false
+    }
+
     fn readiness(&self, dirty: &Cached) -> Readiness {
         if self.segments.is_flushed(dirty.place) { Readiness::Ready } else { Readiness::Unflushed }
     }
@@ -475,7 +479,12 @@ impl Destaging for LogStore {
     // What is in the log does not change: a newer version lies elsewhere.
     fn run_begins(_m: &mut Machine<LogStore>, _volume: VolumeIndex, _blocks: Blocks) {}
 
-    fn run_ends(_m: &mut Machine<LogStore>, _volume: VolumeIndex, _blocks: Blocks, _is_written: bool) {}
+    fn run_ends(m: &mut Machine<LogStore>, _volume: VolumeIndex, blocks: Blocks, is_written: bool) {
+        if is_written {
+            let segment_blocks = m.store.segments.segment_blocks();
+            m.store.flood.went_home(blocks.count, segment_blocks);
+        }
+    }
 
     fn has_controller(&self) -> bool {
         !self.controller.destage.is_sweep()
@@ -540,7 +549,7 @@ impl Destaging for LogStore {
             held_permille: u64::from(units.dirty) * 1000 / u64::from(units.count),
             blocks: u64::from(units.count) * u64::from(units.unit_blocks),
             extents: extents.len(),
-            is_short: segments.free() < m.config.segments_low || is_waited_for,
+            is_short: segments.free() < m.config.segments_low.max(m.store.flood.low()) || is_waited_for,
             is_waited_for,
             has_waiting: !m.store.log.client.is_empty() && !m.clients_may_append(),
         }

@@ -361,6 +361,10 @@ impl Destaging for SlotStore {
         self.blocks_of(volume, self.piece_of(volume.key(block)))
     }
 
+    fn overwrites(&self) -> bool {
+        true
+    }
+
     fn readiness(&self, dirty: &Cached) -> Readiness {
         let (slot, _) = self.slot_of(dirty.place);
         // RULE 10: a slot with a lost block stays, and does not keep its neighbours from going home.

@@ -116,9 +116,10 @@ impl Machine<LogStore> {
             if !is_late && !self.assemble_one(writes_max, memory) {
                 return;
             }
-            let LogStore { appender, log, .. } = &mut self.store;
+            let LogStore { appender, log, flood, .. } = &mut self.store;
             let sent = writes.saturating_sub(log.client.len());
             let sent_blocks = pending_blocks.saturating_sub(log.pending_blocks);
+            flood.appended(sent_blocks);
             appender.inline_mut().pace.sent(wide(sent), sent_blocks, now);
             if !is_late {
                 let batch = log.in_flight.back_mut().expect("it was just sent");

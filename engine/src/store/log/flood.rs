@@ -1,0 +1,187 @@
+//! A flood: writes come faster than their origins take them, and the ring is nearly full of what is dirty.
+//!
+//! A sweep brings several segments home together, because the disk writes many blocks in its order faster than few, and all
+//! of them are free at its end. So the ring begins early to empty itself when half of it is dirty, and keeps a sweep's length
+//! of free segments. Of these clients get as many blocks as went home: no write waits for the end of a sweep.
+//!
+//! The last room is for writes of dirty blocks alone. Others may go around the cache; these may not, and would wait until a
+//! whole segment is home.
+
+use crate::machine::Machine;
+use crate::store::log::LogStore;
+
+/// Segments beside the reserve whose room is for writes that cannot go around the cache.
+const KEPT_SEGMENTS: u32 = 1;
+/// Segments beyond the room for a sweep with which that is over.
+const SPARE_SEGMENTS: u32 = 4;
+/// Segments of a sweep, and of the room for it: at most this, and one in so many of the ring.
+pub(super) const SWEEP_SEGMENTS_MAX: u32 = 16;
+const SWEEP_ONE_IN: u32 = 16;
+/// A sweep of less, 8 MiB, gains nothing by its order.
+const SWEEP_BLOCKS_MIN: u32 = 2048;
+/// The ring is flooded from one dirty block in so many: then writes take the room that the disk makes, and no more.
+const FLOODED_ONE_IN: u64 = 2;
+
+/// The room of a ring, as it is now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// Segments that are free.
+    pub free: u32,
+    /// Of them, those that clients may not take.
+    pub reserved: u32,
+    /// Below so many free ones the oldest segments are emptied.
+    pub low: u32,
+    /// All segments, and the blocks of one.
+    pub segments: u32,
+    pub segment_blocks: u32,
+    /// Whether the ring is dirty for the greater part.
+    pub is_flooded: bool,
+}
+
+/// The state of a ring with regard to floods.
+#[derive(Debug, Default)]
+pub(crate) struct Flood {
+    /// Below so many free segments the oldest ones are emptied.
+    low: u32,
+    /// Segments of a sweep.
+    sweep: u32,
+    /// The last room is kept for those who cannot go around, until there is more.
+    keeps_room: bool,
+    /// Clients get the blocks that go home.
+    is_paced: bool,
+    /// Eighths of a block that clients get for one that goes home: fewer, the less room there is.
+    eighths: u64,
+    /// Their credit: that, less what they appended.
+    credit_eighths: u64,
+}
+
+impl Flood {
+    /// Looks at the room that there is.
+    pub fn look(&mut self, room: Room) {
+        let Room { free, reserved, low, segments, segment_blocks, is_flooded } = room;
+        let sweep = SWEEP_SEGMENTS_MAX.min((segments / SWEEP_ONE_IN).max(1));
+        let kept = if is_flooded { sweep } else { KEPT_SEGMENTS };
+        self.low = if is_flooded { low.max(reserved + kept + SPARE_SEGMENTS) } else { low };
+        // Clients get about as much while it is under way.
+        let most = if is_flooded { sweep.min(free.saturating_sub(reserved)) } else { SWEEP_SEGMENTS_MAX };
+        self.sweep = most.max(SWEEP_BLOCKS_MIN.div_ceil(segment_blocks)).min(SWEEP_SEGMENTS_MAX);
+        self.keeps_room = free < self.low && (self.keeps_room || free <= reserved + kept);
+        let was_paced = self.is_paced;
+        self.is_paced = self.keeps_room && is_flooded;
+        self.eighths = u64::from(free.saturating_sub(reserved) * 8 / sweep).clamp(1, 8);
+        if !was_paced {
+            self.credit_eighths = 0;
+        }
+    }
+
+    /// Below so many free segments the oldest ones are emptied.
+    pub fn low(&self) -> u32 {
+        self.low
+    }
+
+    /// Segments that are emptied at the same time, at most.
+    pub fn sweep(&self) -> u32 {
+        self.sweep
+    }
+
+    /// Whether there is room enough for now.
+    #[inline]
+    pub fn is_at_rest(&self, free: u32) -> bool {
+        self.low > 0 && free >= self.low && !self.keeps_room
+    }
+
+    /// Whether the last room is kept for writes that cannot go around the cache.
+    #[inline]
+    pub fn keeps_room(&self) -> bool {
+        self.keeps_room
+    }
+
+    /// Whether clients got all that went home. They wait for more, if something is on its way.
+    #[inline]
+    pub fn is_spent(&self) -> bool {
+        self.is_paced && self.credit_eighths == 0
+    }
+
+    /// So many blocks of clients were appended behind one header.
+    #[inline]
+    pub fn appended(&mut self, blocks: u64) {
+        self.credit_eighths = self.credit_eighths.saturating_sub((blocks + 1) * 8);
+    }
+
+    /// So many blocks went home. Clients that let them pass by have no claim on more than a segment.
+    pub fn went_home(&mut self, blocks: u64, segment_blocks: u32) {
+        if self.is_paced {
+            let most = u64::from(segment_blocks) * 8;
+            self.credit_eighths = (self.credit_eighths + blocks * self.eighths).min(most);
+        }
+    }
+}
+
+impl Machine<LogStore> {
+    /// Looks how much room there is, and whether writes flood it.
+    pub(super) fn look_at_room(&mut self) {
+        let room = Room {
+            free: self.store.segments.free(),
+            reserved: self.reserved(),
+            low: self.config.segments_low,
+            segments: self.store.segments.count(),
+            segment_blocks: self.store.segments.segment_blocks(),
+            is_flooded: self.is_flooded(),
+        };
+        self.store.flood.look(room);
+    }
+
+    /// Whether writes wait for room that the disk makes, and what was hit stays all the same. The published logs keep
+    /// nothing then.
+    pub(super) fn is_flooded(&self) -> bool {
+        let LogStore { segments, reclaim, appender, .. } = &self.store;
+        appender.weighs_rounds()
+            && reclaim.policy.keeps_any()
+            && self.dirty_blocks() * FLOODED_ONE_IN >= segments.ring_blocks()
+    }
+
+    pub(super) fn dirty_blocks(&self) -> u64 {
+        self.volumes.iter().flatten().map(|volume| volume.dirty_blocks).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn room(free: u32, is_flooded: bool) -> Room {
+        Room { free, reserved: 3, low: 7, segments: 128, segment_blocks: 8192, is_flooded }
+    }
+
+    #[test]
+    fn the_last_room_is_kept_until_there_is_more() {
+        let mut flood = Flood::default();
+        for (free, is_kept) in [(7, false), (5, false), (4, true), (6, true), (7, false), (6, false)] {
+            flood.look(room(free, false));
+            assert_eq!((free, flood.keeps_room()), (free, is_kept));
+            assert!(!flood.is_spent(), "nobody waits for what goes home");
+        }
+        assert_eq!((flood.low(), flood.sweep()), (7, 16));
+    }
+
+    #[test]
+    fn clients_get_what_goes_home_in_a_flood() {
+        let mut flood = Flood::default();
+        flood.look(room(12, true));
+        assert_eq!((flood.low(), flood.sweep()), (15, 8), "a sweep's room is made early");
+        flood.went_home(100, 1000);
+        flood.look(room(11, true));
+        assert!(flood.is_spent(), "what went home before is spent");
+        flood.went_home(100, 1000);
+        flood.appended(60);
+        assert!(!flood.is_spent());
+        flood.appended(60);
+        flood.look(room(10, true));
+        assert!(flood.is_spent());
+        flood.went_home(5000, 1000);
+        flood.appended(1000);
+        assert!(flood.is_spent(), "no more than a segment is owed");
+        flood.look(room(15, true));
+        assert!(!flood.is_spent(), "there is room");
+    }
+}
