@@ -227,6 +227,14 @@ const ONCE_FAILED: &[(u64, &str, &str)] = &[
         "lab: rot took the log's end, a clean copy that came back was older than the origin, and a start that was to be cut may be \
          refused because of that, too",
     ),
+    (
+        800_000_111,
+        "sectors0=10584 sectors1=8192 sectors2=8192 mode0=1 segments=64 depth=32 steps=443 cuts=2 request_blocks=64 \
+         reads=10 writes=9 flushes=3 discards=2 recovery_cuts=11 drains=1 detach=0 origin_us=500 origin_discards=0 \
+         idle_ms=300 destage_runs=1 false_dirty_blocks=16 extents=65536 company_wait_us=492 fill_wait_us=3904 growths=27 \
+         unflushed_blocks=256",
+        "a volume grew while its last block was written home and not flushed",
+    ),
 ];
 
 #[test]
