@@ -39,10 +39,12 @@ pub(crate) struct Room {
 }
 
 /// The state of a ring with regard to floods.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Flood {
     /// Below so many free segments the oldest ones are emptied.
     low: u32,
+    /// From so many on there is nothing to do: none as long as nobody looked.
+    rest_from: u32,
     /// Segments of a sweep.
     sweep: u32,
     /// The last room is kept for those who cannot go around, until there is more.
@@ -53,6 +55,20 @@ pub(crate) struct Flood {
     eighths: u64,
     /// Their credit: that, less what they appended.
     credit_eighths: u64,
+}
+
+impl Default for Flood {
+    fn default() -> Flood {
+        Flood {
+            low: 0,
+            rest_from: u32::MAX,
+            sweep: 0,
+            keeps_room: false,
+            is_paced: false,
+            eighths: 0,
+            credit_eighths: 0,
+        }
+    }
 }
 
 impl Flood {
@@ -66,6 +82,7 @@ impl Flood {
         let most = if is_flooded { sweep.min(free.saturating_sub(reserved)) } else { SWEEP_SEGMENTS_MAX };
         self.sweep = most.max(SWEEP_BLOCKS_MIN.div_ceil(segment_blocks)).min(SWEEP_SEGMENTS_MAX);
         self.keeps_room = free < self.low && (self.keeps_room || free <= reserved + kept);
+        self.rest_from = if self.keeps_room { u32::MAX } else { self.low };
         let was_paced = self.is_paced;
         self.is_paced = self.keeps_room && is_flooded;
         self.eighths = u64::from(free.saturating_sub(reserved) * 8 / sweep).clamp(1, 8);
@@ -87,7 +104,7 @@ impl Flood {
     /// Whether there is room enough for now.
     #[inline]
     pub fn is_at_rest(&self, free: u32) -> bool {
-        self.low > 0 && free >= self.low && !self.keeps_room
+        free >= self.rest_from
     }
 
     /// Whether the last room is kept for writes that cannot go around the cache.
