@@ -127,8 +127,8 @@ pub struct Config {
     pub false_dirty_blocks_max: u64,
     /// Blocks of the ring that no flush of the cache covers; with more the engine flushes by itself.
     pub unflushed_blocks_max: u64,
-    /// The longest time that blocks which a destage wrote home wait for a flush of the origin. What clients wrote through to
-    /// an origin that flushes slowly may wait longer while they are busy.
+    /// The longest time that blocks which a destage wrote home wait for a flush of the origin. An origin that flushes slowly
+    /// is flushed less often while clients write through to it, and while a sweep that makes room goes on.
     pub flush_after_ns: u64,
     /// Time without a client's request after which the cache destages its dirty data.
     pub idle_ns: u64,
