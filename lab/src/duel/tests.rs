@@ -21,6 +21,7 @@ fn outcome(elapsed_ns: u64, hit_blocks: u64, written_bytes: u64) -> Outcome {
         misses: 1000 - hit_blocks,
         reads: None,
         writes: None,
+        flushes: None,
         cache: Moved { read_bytes: 0, written_bytes },
         origin: Moved { read_bytes: 0, written_bytes: 0 },
         entered_bytes: 0,

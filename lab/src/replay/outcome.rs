@@ -87,6 +87,8 @@ pub struct Outcome {
     pub reads: Option<Latency>,
     /// Writes; `None` if there were none.
     pub writes: Option<Latency>,
+    /// Flushes; `None` if there were none.
+    pub flushes: Option<Latency>,
     /// The cache device.
     pub cache: Moved,
     /// The origin.
@@ -117,7 +119,7 @@ impl Outcome {
         let write_bypasses = after.write_bypasses.since(&before.write_bypasses);
         let filled_blocks = after.fill_blocks - before.fill_blocks;
         let origin = statistics.origins[0];
-        let answers = [&statistics.reads, &statistics.writes, &statistics.trims];
+        let answers = [&statistics.reads, &statistics.writes, &statistics.flushes, &statistics.trims];
         Outcome {
             cache_bytes: plan.cache_bytes,
             origin_bytes,
@@ -131,6 +133,7 @@ impl Outcome {
             misses: after.misses - before.misses,
             reads: Latency::of(&statistics.reads),
             writes: Latency::of(&statistics.writes),
+            flushes: Latency::of(&statistics.flushes),
             cache: Moved {
                 read_bytes: statistics.cache.read_bytes,
                 written_bytes: statistics.cache.written_bytes,

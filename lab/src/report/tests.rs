@@ -70,6 +70,7 @@ fn the_page_of_a_duel_has_a_picture_of_each_figure_and_says_why_one_is_missing()
         misses: 3,
         reads: Some(latency),
         writes: None,
+        flushes: None,
         cache: moved(3 << 20),
         origin: moved(0),
         entered_bytes: 0,

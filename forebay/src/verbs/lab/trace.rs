@@ -81,6 +81,7 @@ pub(super) struct Run {
     misses: u64,
     read_latency: Option<Latencies>,
     write_latency: Option<Latencies>,
+    flush_latency: Option<Latencies>,
     cache_read_bytes: u64,
     cache_written_bytes: u64,
     origin_read_bytes: u64,
@@ -351,6 +352,7 @@ impl Run {
             misses: outcome.misses,
             read_latency: outcome.reads.as_ref().map(Latencies::of),
             write_latency: outcome.writes.as_ref().map(Latencies::of),
+            flush_latency: outcome.flushes.as_ref().map(Latencies::of),
             cache_read_bytes: outcome.cache.read_bytes,
             cache_written_bytes: outcome.cache.written_bytes,
             origin_read_bytes: outcome.origin.read_bytes,
@@ -405,7 +407,9 @@ impl Run {
                 ratio * 100.0
             )?;
         }
-        for (kind, latency) in [("reads", &self.read_latency), ("writes", &self.write_latency)] {
+        for (kind, latency) in
+            [("reads", &self.read_latency), ("writes", &self.write_latency), ("flushes", &self.flush_latency)]
+        {
             if let Some(Latencies { mean_ns, p50_ns, p99_ns, p999_ns, max_ns }) = latency {
                 let [mean, p50, p99, p999, max] =
                     [mean_ns, p50_ns, p99_ns, p999_ns, max_ns].map(|ns| Time(*ns));

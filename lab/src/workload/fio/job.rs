@@ -50,6 +50,9 @@ pub struct Job {
     pub loops: u64,
     /// Requests under way.
     pub depth: u32,
+    /// `fsync` and `fdatasync`: when so many writes are answered comes a flush, and nothing else before its answer.
+    /// `None`: none.
+    pub writes_per_flush: Option<u64>,
     /// The distribution of random blocks.
     pub distribution: Distribution,
     /// Whether a block may come again before all have come.
@@ -121,6 +124,7 @@ impl Job {
             io_bytes: None,
             loops: 1,
             depth: 1,
+            writes_per_flush: None,
             distribution: Distribution::Uniform,
             may_repeat: false,
             is_repeatable: true,

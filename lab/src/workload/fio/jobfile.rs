@@ -154,6 +154,8 @@ impl Section {
             "numjobs" => {
                 self.count = u32::try_from(number()?).ok().filter(|&count| count > 0).ok_or_else(wrong)?
             }
+            // A block device knows no difference between them.
+            "fsync" | "fdatasync" => job.writes_per_flush = Some(number()?).filter(|&writes| writes > 0),
             "loops" => job.loops = number()?.max(1),
             "rwmixread" | "rwmixwrite" => {
                 let percent =
@@ -252,8 +254,8 @@ mod tests {
     #[test]
     fn global_options_hold_for_the_sections_behind_them() {
         let jobs = parse(
-            "; a comment\n[global]\nbs=8k\nsize=1m\nioengine=libaio\niodepth=8\n\n[one]\nrw=randrw\nrwmixread=70\n\
-             numjobs=3\n[global]\nbs=4k\n[two]\nstonewall\nrw=write\nfilename=/dev/sdx\nruntime=2m\nioengine=sync\n",
+            "; a comment\n[global]\nfsync=4\nbs=8k\nsize=1m\nioengine=libaio\niodepth=8\n\n[one]\nrw=randrw\nrwmixread=70\n\
+             numjobs=3\n[global]\nbs=4k\n[two]\nstonewall\nrw=write\nfilename=/dev/sdx\nruntime=2m\nioengine=sync\nfdatasync=0\n",
         )
         .expect("it is a job file");
         let told: Vec<_> =
@@ -269,6 +271,7 @@ mod tests {
         );
         assert_eq!((jobs[1].read_percent, jobs[1].is_phase, jobs[3].is_phase), (70, false, true));
         assert_eq!(jobs[3].runtime_ns, Some(120_000_000_000));
+        assert_eq!((jobs[2].writes_per_flush, jobs[3].writes_per_flush), (Some(4), None));
     }
 
     #[test]

@@ -15,6 +15,10 @@ struct Running {
     /// The place of its file on the volume.
     file_bytes: u64,
     under_way: u32,
+    /// Writes since the last flush that it asked for.
+    writes: u64,
+    /// Whether it waits for the answer to a flush.
+    is_flushing: bool,
     is_over: bool,
 }
 
@@ -70,7 +74,14 @@ impl FioLoad {
         for job in jobs {
             let file_bytes = start_bytes(&job.file);
             volume_bytes = volume_bytes.max(file_bytes.saturating_add(job.end_bytes()));
-            running.push(Running { sequence: Sequence::new(job)?, file_bytes, under_way: 0, is_over: false });
+            running.push(Running {
+                sequence: Sequence::new(job)?,
+                file_bytes,
+                under_way: 0,
+                writes: 0,
+                is_flushing: false,
+                is_over: false,
+            });
         }
         let mut load =
             FioLoad { jobs: running, volume, volume_bytes, first: 0, end: 0, began: None, turn: 0 };
@@ -97,6 +108,18 @@ impl FioLoad {
     fn ask(&mut self, at: usize, now: Nanos) -> Option<Demand> {
         let began = *self.began.get_or_insert(now);
         let job = &mut self.jobs[at];
+        if job.is_flushing {
+            return None;
+        }
+        if job.sequence.job().writes_per_flush.is_some_and(|writes| job.writes >= writes) {
+            // It shall cover those writes, so they are answered first.
+            if job.under_way > 0 {
+                return None;
+            }
+            (job.writes, job.is_flushing) = (0, true);
+            job.under_way += 1;
+            return Some(Demand { job: at as u32, volume: self.volume, action: Action::Flush, due: now });
+        }
         let is_late = job.sequence.job().runtime_ns.is_some_and(|runtime_ns| now.since(began) >= runtime_ns);
         job.is_over |= is_late;
         if job.is_over || job.under_way >= job.sequence.job().depth {
@@ -107,6 +130,7 @@ impl FioLoad {
             return None;
         };
         job.under_way += 1;
+        job.writes += u64::from(ask.is_write);
         let range = SectorRange {
             start: (job.file_bytes + ask.offset_bytes) / SECTOR_BYTES,
             sectors: job.sequence.job().block_bytes / SECTOR_BYTES,
@@ -139,6 +163,53 @@ impl Workload for FioLoad {
     }
 
     fn answered(&mut self, answer: &Answer) {
-        self.jobs[answer.demand.job as usize].under_way -= 1;
+        let job = &mut self.jobs[answer.demand.job as usize];
+        job.under_way -= 1;
+        job.is_flushing &= answer.demand.action != Action::Flush;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse;
+    use super::*;
+    use engine::effect::Errno;
+
+    /// Asks until the load has to wait, and tells what it wants: `w`, `f`, or `r`.
+    fn ask(load: &mut FioLoad, demands: &mut Vec<Demand>) -> String {
+        let mut kinds = String::new();
+        while let Next::Demand(demand) = load.next(Nanos(0)) {
+            kinds.push(match demand.action {
+                Action::Write { .. } => 'w',
+                Action::Flush => 'f',
+                _ => 'r',
+            });
+            demands.push(demand);
+        }
+        kinds
+    }
+
+    fn answer(load: &mut FioLoad, demand: Demand) {
+        load.answered(&Answer { demand, answered: Nanos(0), result: Ok::<(), Errno>(()) });
+    }
+
+    #[test]
+    fn a_flush_comes_behind_the_writes_that_it_covers_and_before_all_others() {
+        let jobs = parse("[a]\nrw=write\nsize=20k\nfsync=2\nioengine=libaio\niodepth=3\n").expect("a job");
+        let mut load = FioLoad::new(&jobs, VolumeIndex(0)).expect("it can be run");
+        let mut demands = Vec::new();
+        assert_eq!(ask(&mut load, &mut demands), "ww", "the third waits for the flush");
+        answer(&mut load, demands.remove(0));
+        assert_eq!(ask(&mut load, &mut demands), "", "one is not answered");
+        answer(&mut load, demands.remove(0));
+        assert_eq!(ask(&mut load, &mut demands), "f");
+        answer(&mut load, demands.remove(0));
+        assert_eq!(ask(&mut load, &mut demands), "ww");
+        demands.drain(..).for_each(|demand| answer(&mut load, demand));
+        assert_eq!(ask(&mut load, &mut demands), "f");
+        answer(&mut load, demands.remove(0));
+        assert_eq!(ask(&mut load, &mut demands), "w", "one write alone asks for no flush");
+        answer(&mut load, demands.remove(0));
+        assert_eq!(load.next(Nanos(0)), Next::End);
     }
 }
