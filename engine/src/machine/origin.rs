@@ -25,6 +25,8 @@ const FLUSH_ONE_IN: u64 = 8;
 const FLUSH_REST_NS_MAX: u64 = 60 * Nanos::SECOND;
 /// The time that a read which failed counts as.
 const FAILED_READ_NS: u64 = 10 * Nanos::SECOND;
+/// Clients flush it as long as the last time was no longer ago.
+const FLUSHED_OFTEN_NS: u64 = 10 * Nanos::SECOND;
 
 /// How fast an origin answers clients' reads.
 #[derive(Clone, Copy, Debug, Default)]
@@ -173,6 +175,21 @@ impl Origin {
     pub fn is_rested(&self, now: Nanos) -> bool {
         let rest_ns = (self.flush_ns * (FLUSH_ONE_IN - 1)).min(FLUSH_REST_NS_MAX);
         self.flushing.is_none() && now.since(self.flush_ended) >= rest_ns
+    }
+
+    /// Whether clients flush it now and then. One whose writes wait for room may not ask for some seconds.
+    pub fn is_flushed_often(&self, now: Nanos) -> bool {
+        self.last_client_flush.is_some_and(|last| now.since(last) < FLUSHED_OFTEN_NS)
+    }
+
+    /// Whether a flush is under way.
+    pub fn is_flushing(&self) -> bool {
+        self.flushing.is_some()
+    }
+
+    /// Whether it is the turn of clients who read from it: for as long as the last flush took, in which they could not.
+    pub fn is_turn_of_readers(&self, now: Nanos) -> bool {
+        self.was_read(now) && self.flushing.is_none() && now.since(self.flush_ended) < self.flush_ns
     }
 
     /// Notes that an operation for a client's request changed it, or may have; `is_first` of that request.

@@ -208,6 +208,12 @@ fn hazard_12_a_flood_waits_for_what_goes_home(world: &mut World) -> Run {
             break;
         }
     }
+    // Both disks hang.
+    let early = world.write(WELL, blocks(16, 1));
+    world.pass(50 * MS)?;
+    expect(world.answer(early).is_none(), "nobody waits for what is on its way home")?;
+    world.pass(5000 * MS)?;
+    expect(world.answer(early).is_some(), "a volume waits for disks of others, which hang")?;
     for id in pending(world, is_home) {
         world.complete_failed(id, Errno::IO)?;
     }

@@ -67,6 +67,11 @@ impl Level {
             return if is_resting { rest } else { Level { runs: 1, sweeps: !volume.destage.has_urgent() } };
         }
         if volume.destage.has_urgent() {
+            // Where the clients of a full cache flush, their writes wait for room and do not go around. An origin that did
+            // nothing but make room of scattered blocks would leave those who read it next to nothing.
+            if volume.leaves_turn_to_readers(now) {
+                return rest;
+            }
             return Level { runs: config.destage_runs_max, sweeps: false };
         }
         if moment.is_stopping {
@@ -104,11 +109,27 @@ impl Level {
     }
 }
 
+impl Volume {
+    /// Whether what goes home rests for those who read the origin.
+    fn leaves_turn_to_readers(&self, now: Nanos) -> bool {
+        self.destage.are_runs_short()
+            && self.origin.is_flushed_often(now)
+            && self.origin.is_turn_of_readers(now)
+    }
+
+    /// Whether nothing goes home just now, and something will in a moment.
+    pub(crate) fn rests_between_runs(&self, now: Nanos) -> bool {
+        let is_flushing = self.origin.is_flushed_often(now) && self.origin.is_flushing();
+        is_flushing || self.leaves_turn_to_readers(now)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::format::VolumeRecord;
     use crate::machine::guard::Blocks;
+    use crate::machine::origin::FlushTry;
     use crate::units::{VolumeId, VolumeIndex};
 
     /// Blocks of the cache.
@@ -213,6 +234,34 @@ mod tests {
         assert_eq!(at(&volume, 333, now), (0, false), "the next one");
         volume.destage.add_urgent(&[1]);
         assert!(at(&volume, 333, now).0 > 0, "what somebody waits for goes home all the same");
+    }
+
+    #[test]
+    fn what_lies_scattered_leaves_readers_their_turn_where_clients_flush() {
+        let mut volume = written(0);
+        volume.destage.add_urgent(&[1, 2, 3]);
+        for _ in 0..100 {
+            volume.destage.run_begins(1, NOW);
+        }
+        let full = level(&volume, false, NOW);
+        assert_eq!(full.0, Config::for_cache(10, 100).destage_runs_max);
+        let began = Nanos(NOW.0 - Nanos::SECOND);
+        volume.origin.want_flush(volume.origin.epoch);
+        let FlushTry::Begun(epoch) = volume.origin.begin_flush(began) else { panic!("none began") };
+        volume.origin.end_flush(epoch, true, NOW);
+        volume.origin.last_client_read = NOW;
+        let at = |volume: &Volume, after_ns: u64| level(volume, false, NOW.plus(after_ns));
+        assert_eq!(at(&volume, 0), full, "no client flushes");
+        volume.origin.last_client_flush = Some(NOW);
+        assert_eq!(at(&volume, 0), (0, false), "nobody could read for a second");
+        assert!(volume.rests_between_runs(NOW));
+        volume.origin.last_client_read = NOW.plus(2 * Nanos::SECOND);
+        assert_eq!(at(&volume, Nanos::SECOND), full, "and could for as long since");
+        assert!(!volume.rests_between_runs(NOW.plus(Nanos::SECOND)));
+        for _ in 0..100 {
+            volume.destage.run_begins(64, NOW);
+        }
+        assert_eq!(at(&volume, 0), full, "long runs are over in a moment");
     }
 
     #[test]

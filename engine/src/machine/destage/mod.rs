@@ -395,6 +395,8 @@ impl<S: Store> Machine<S> {
         let was_read = volume.origin.was_read(now);
         volume.destage.pause_after_run(held_up, was_read, now);
         volume.destage.run_is_home(blocks.count);
+        // The next run need not wait for a look by the clock.
+        volume.destage.wake();
         if volume.destage.drains > 0 {
             self.share.wake();
         }

@@ -270,8 +270,12 @@ impl DestageState {
     /// Whether the origin would take that many blocks around a full cache in less time than it takes until there is room for
     /// them. Long runs make room as fast as the origin writes; short ones cost it as much as the write itself.
     pub fn is_faster_around(&self, blocks: u64) -> bool {
-        let run_blocks = self.run_block_eighths / 8;
-        run_blocks < RUN_BLOCKS_MAX / 2 && blocks >= run_blocks / 2
+        self.are_runs_short() && blocks >= self.run_block_eighths / 8 / 2
+    }
+
+    /// Whether what goes home lies scattered.
+    pub fn are_runs_short(&self) -> bool {
+        self.run_block_eighths / 8 < RUN_BLOCKS_MAX / 2
     }
 
     /// A write of so many blocks goes around a full cache.

@@ -202,7 +202,12 @@ impl Machine<LogStore> {
                 let is_full = held_permille + coming_permille >= FULL_PERMILLE;
                 volume.destage.is_flooded(|| held_permille) || is_full && volume.destage.is_overrun()
             };
-            if is_long && is_flooding() || volume.destage.is_faster_around(active.blocks.count) {
+            // Who flushes would wait for the origin then. In a flood there is room as something goes home.
+            let waits_for_home =
+                !is_long && self.store.flood.is_paced() && volume.origin.is_flushed_often(self.now);
+            if is_long && is_flooding()
+                || !waits_for_home && volume.destage.is_faster_around(active.blocks.count)
+            {
                 return Some(Reason::InUse.into());
             }
         }

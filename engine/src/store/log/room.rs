@@ -4,6 +4,7 @@ use super::{LogStore, Open};
 use crate::format::{SegmentHead, SummaryBuilder};
 use crate::limits::{ENGINE_BUFFER_BYTES_MAX, SEGMENT_OVERHEAD_BLOCKS};
 use crate::machine::Machine;
+use crate::machine::volume::Volume;
 use crate::memory::{BufferId, Memory, Purpose};
 use crate::mutation::Mutation;
 use crate::number::const_u32;
@@ -76,7 +77,9 @@ impl Machine<LogStore> {
 
     #[inline(never)]
     fn is_going_home(&self) -> bool {
-        self.volumes.iter().flatten().any(|volume| volume.destage.in_flight > 0)
+        let now = self.now;
+        let goes_on = |volume: &Volume| volume.destage.in_flight > 0 || volume.rests_between_runs(now);
+        self.store.flood.was_fed(now) && self.volumes.iter().flatten().any(goes_on)
             || self.is_mutated(Mutation::FloodWaitsForNothing)
     }
 

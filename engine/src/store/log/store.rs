@@ -482,7 +482,7 @@ impl Destaging for LogStore {
     fn run_ends(m: &mut Machine<LogStore>, _volume: VolumeIndex, blocks: Blocks, is_written: bool) {
         if is_written {
             let segment_blocks = m.store.segments.segment_blocks();
-            m.store.flood.went_home(blocks.count, segment_blocks);
+            m.store.flood.went_home(blocks.count, segment_blocks, m.now);
         }
     }
 
