@@ -339,6 +339,12 @@ mutations! {
     /// Hazard 6, rule 7: the origin gets a write-through before its log entry is durable: the cache goes on
     /// with v0, until that is evicted.
     OriginBeforeLogFlush,
+    /// Rule 7: v0 is on its way into the log as a fill, and v1 of a write-through behind it counts as the first that the log has
+    /// of the block. The origin gets v1; a power cut leaves the fill.
+    NewBehindCopy,
+    /// Rule 7: v0 was forgotten, which is not durable, and v1 of a write-through counts as the first that the log has of the block.
+    /// The origin gets v1; a power cut brings v0 back.
+    NewBehindForgotten,
     /// Rule 7: v1 on its way home and v2 of a write-through reach the origin in any order; so do two writes around the cache.
     OverlapAtOrigin,
     /// Rule 7: v1 and v2 share their blocks on the way into the log. The mode changed while they waited: both go to the origin

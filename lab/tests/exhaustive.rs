@@ -217,6 +217,23 @@ const SCRIPTS: &[Script<'static>] = &[
         ],
     },
     Script {
+        name: "write_behind_a_fill",
+        volume_sectors: VOLUME_SECTORS,
+        is_wrapped: false,
+        modes: WRITABLE,
+        acts: &[
+            Rest,
+            Read(blocks(8, 1)),
+            Settle,
+            Write(blocks(8, 1)),
+            Settle,
+            Write(blocks(9, 1)),
+            Settle,
+            Write(blocks(8, 2)),
+            Settle,
+        ],
+    },
+    Script {
         name: "change_of_mode",
         volume_sectors: VOLUME_SECTORS,
         is_wrapped: false,
@@ -401,6 +418,11 @@ fn fill_and_write() {
 }
 
 #[test]
+fn write_behind_a_fill() {
+    explore("write_behind_a_fill", 3);
+}
+
+#[test]
 fn change_of_mode() {
     explore("change_of_mode", 3);
 }
@@ -471,6 +493,7 @@ fn planted_bugs_are_found() {
         (Mutation::AckBeforeWritten, "overwrite", WriteMode::Writeback),
         (Mutation::SkipPayloadAtRecovery, "overwrite", WriteMode::Writeback),
         (Mutation::PartialWriteWithoutOld, "partial_writes", WriteMode::Writeback),
+        (Mutation::NewBehindCopy, "write_behind_a_fill", WriteMode::Writethrough),
     ];
     for (mutation, name, mode) in planted {
         let explorer =

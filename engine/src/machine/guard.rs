@@ -289,6 +289,13 @@ impl Guard {
         })
     }
 
+    /// Whether no copy of anything near `blocks` is on its way into the log.
+    #[must_use]
+    pub fn is_copied_nowhere(&self, blocks: Blocks) -> bool {
+        self.slots_of(blocks).all(|at| !self.slots[at].is_held(Hold::Copying))
+            || self.mutations.has(Mutation::NewBehindCopy)
+    }
+
     /// Whether something near `blocks` was written home, and waits for the origin's flush.
     #[must_use]
     pub fn is_at_home(&self, blocks: Blocks) -> bool {

@@ -118,6 +118,8 @@ pub(crate) struct Active {
     pub is_answered: bool,
     /// Dirty blocks that its volume's share holds ready for it.
     pub reserved_blocks: u64,
+    /// A write-through: when it entered the log, that had nothing older of its blocks.
+    pub is_new_to_log: bool,
     /// The sequence of the last batch with a part of it.
     pub sequence: u64,
     pub error: Option<Errno>,
@@ -151,6 +153,7 @@ impl Active {
             unapplied: 0,
             is_answered: false,
             reserved_blocks: 0,
+            is_new_to_log: false,
             sequence: 0,
             error: None,
             has_later: false,

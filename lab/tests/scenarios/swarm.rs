@@ -34,6 +34,11 @@ const SLOWNESS: &str = "the worlds here have no cache that is slow for seconds";
 /// Mutations that only a script brings to light, and why.
 const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::DiscardTellsOfWrites, "fewer than one history in ten thousand shows it"),
+    (
+        Mutation::NewBehindCopy,
+        "the exhaustive test finds it; a fill and a write behind it are seldom cut apart",
+    ),
+    (Mutation::NewBehindForgotten, "fewer than one history in ten thousand shows it"),
     (Mutation::FloodWaitsForNothing, "it takes two disks that fail when the ring is nearly full"),
     (Mutation::StopWaitsForRoom, "the swarm finds it with buckets, of which these worlds have none"),
     (Mutation::WritersOutrunDrain, "a load of the swarm ends, and then a drain does, too"),

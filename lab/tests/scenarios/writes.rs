@@ -1,14 +1,17 @@
 //! Hazards 6 and 8, rules 7 and 13: writes through the cache, and writes of part of a block.
 
-use crate::kinds::{ALL, RINGS};
+use crate::kinds::{ALL, INLINE, RINGS};
 use crate::steps::*;
-use engine::effect::{RequestOp, WriteMode};
+use engine::effect::{Errno, RequestOp, Target, WriteMode};
+use forebay_lab::disk::Fate;
 use forebay_lab::disk::faults::Kind;
 use forebay_lab::world::World;
 
 crate::scenarios! {
     hazard_06_writethrough_is_dirty_until_it_is_home: WritethroughLogsClean, writethrough, on RINGS;
     hazard_06_writethrough_is_in_the_log_before_it_goes_home: OriginBeforeLogFlush, writethrough, on RINGS;
+    rule_07_first_of_a_block_behind_a_copy: NewBehindCopy, writethrough, on INLINE;
+    rule_07_first_of_a_block_behind_one_forgotten: NewBehindForgotten, writethrough, on INLINE;
     rule_07_no_two_writes_to_one_place_of_the_origin: OverlapAtOrigin, writeback, on RINGS;
     rule_07_who_shared_a_block_goes_home_alone: SharersGoHome, writeback;
     hazard_08_two_writes_to_one_block: PartialWriteShares, writeback, on ALL;
@@ -40,6 +43,43 @@ fn hazard_06_writethrough_is_in_the_log_before_it_goes_home(world: &mut World) -
     fill(world, 0, 10, 1)?;
     flush(world, 0)?;
     world.hold(|io| io.is_cache(Kind::Flush));
+    let _unfinished = world.write(0, blocks(10, 1));
+    world.pass(50 * MS)?;
+    cache_loses(world)?;
+    verify_and_evict(world)
+}
+
+/// A write-through of what the log has never had need not be durable there before it goes home. This one is behind a fill.
+fn rule_07_first_of_a_block_behind_a_copy(world: &mut World) -> Run {
+    begin(world)?;
+    make_known(world, 0, 10, 1)?;
+    world.hold(is_batch);
+    read(world, 0, 10, 1)?;
+    world.until_pending(is_batch)?;
+    let fill_at = world.pending(is_batch).first().map(|io| io.first);
+    let _unfinished = world.write(0, blocks(10, 1));
+    world.pass(10 * MS)?;
+    world.hold(|io| io.is_cache(Kind::Flush));
+    world.complete_all(is_batch)?;
+    world.pass(50 * MS)?;
+    world.cut_power(|write| match write.target {
+        Target::Cache if Some(write.first) != fill_at => Fate::Lost,
+        _ => Fate::Kept,
+    });
+    world.open()?;
+    verify_and_evict(world)
+}
+
+/// This one is behind a copy that could not be read, and was forgotten.
+fn rule_07_first_of_a_block_behind_one_forgotten(world: &mut World) -> Run {
+    begin(world)?;
+    fill(world, 0, 10, 1)?;
+    flush(world, 0)?;
+    forget_memory(world)?;
+    world.hold(|io| io.is_cache(Kind::Flush));
+    world.cache().faults.fail_next(Kind::Read, Errno::IO);
+    read(world, 0, 10, 1)?;
+    world.pass(10 * MS)?;
     let _unfinished = world.write(0, blocks(10, 1));
     world.pass(50 * MS)?;
     cache_loses(world)?;

@@ -3,7 +3,7 @@
 //! | route | steps before the reply |
 //! | --- | --- |
 //! | log | (read what is partly written) → batch written and published |
-//! | log, then origin | the same → cache flushed → origin written |
+//! | log, then origin | the same → cache flushed, unless the log has nothing older of the blocks → origin written |
 //! | origin | cached copies dropped, tombstone durable → origin written |
 //!
 //! FUA adds a flush of the cache (log) or of the origin (the others).
@@ -17,6 +17,7 @@ use crate::machine::{Machine, work_slice};
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::number::{index_wide, to_u32};
+use crate::store::Changing;
 use crate::store::log::extents::{Change, ExtentKind};
 use crate::units::{BLOCK_BYTES, BlockKey, SECTORS_PER_BLOCK, VolumeIndex};
 
@@ -154,6 +155,14 @@ impl Machine<LogStore> {
             }
             Route::Log => self.reply(key, memory),
             Route::LogThenOrigin if self.is_mutated(Mutation::OriginBeforeLogFlush) => self.home(key, memory),
+            // RULE 7: a crash that takes the log entry finds nothing that is older than the origin.
+            Route::LogThenOrigin
+                if active.is_new_to_log
+                    && (LogStore::is_forgotten(self, key)
+                        || self.is_mutated(Mutation::NewBehindForgotten)) =>
+            {
+                self.home(key, memory);
+            }
             // RULE 7: the log entry is durable before the origin changes: a crash must not find the old one
             // alone.
             Route::LogThenOrigin => self.wait_for_cache_flush(key, sequence, Then::Origin, memory),
@@ -214,6 +223,20 @@ impl Machine<LogStore> {
         blocks.count > ASKED_BLOCKS_MAX
             || (first..first + blocks.count).any(|key| is_cached(BlockKey(key)))
             || log.has_tombstone_pending(volume_index, blocks)
+    }
+
+    /// A part of a write-through is about to enter the log: notes whether anything older of its blocks is there, or on its
+    /// way there. What was forgotten, and may come back, is looked at when it goes home.
+    #[inline(never)]
+    pub(super) fn note_whether_new(&mut self, key: RequestKey, blocks: Blocks) {
+        let active = &self.requests[key];
+        let is_first = active.sequence == 0;
+        let is_new = (is_first || active.is_new_to_log)
+            && matches!(active.op, RequestOp::Write { .. })
+            && self.config.order.is_none()
+            && !self.has_to_forget(active.volume, blocks)
+            && self.volume(active.volume).guard.is_copied_nowhere(blocks);
+        self.requests[key].is_new_to_log = is_new;
     }
 
     /// Drops whatever the index has in `blocks`; returns how many blocks that were.

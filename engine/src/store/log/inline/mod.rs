@@ -159,6 +159,9 @@ impl Machine<LogStore> {
         let volume_id = self.volume(volume).id;
         let now = Blocks { first: blocks.first, count: blocks.count.min(draft.room()) };
         let bytes = to_u32(now.count * BLOCK_BYTES);
+        if self.requests[request].route == Route::LogThenOrigin {
+            self.note_whether_new(request, now);
+        }
         self.volume_mut(volume).guard.acquire(now, Hold::Publishing);
         let place = Some(draft.next_place());
         let checksums_at = draft.checksums.len();
