@@ -1,6 +1,7 @@
 //! The simulator judged and at work, as one program: one link, and no test waits for those of another file.
 
 mod ahead;
+mod alone;
 mod bcache;
 mod buckets;
 mod bypasses;

@@ -6,13 +6,14 @@ use engine::status::{Counters, VolumeStatus};
 use engine::units::Nanos;
 use forebay_lab::disk::faults::Kind;
 use forebay_lab::violation::Violation;
-use forebay_lab::world::{IoView, Setup, VolumeSetup, World, blocks, sectors};
+use forebay_lab::world::{IoView, Latency, Setup, VolumeSetup, World, blocks, sectors};
 
-/// A cache of 32 MiB before a volume of 64 MiB that ends in the middle of a block.
+/// A cache of 32 MiB before a volume of 64 MiB that ends in the middle of a block, on a disk that has to search.
 fn world(fetch: &str) -> Result<World, Violation> {
     let mut composition = Composition::plain_log();
     composition.set("fetch", fetch).expect("a choice of that axis");
     let mut setup = Setup { composition: composition.text(), segments: 256, ..Setup::new(1) };
+    setup.origin_latency = Latency { least_ns: 3 * Nanos::MILLISECOND, most_ns: 12 * Nanos::MILLISECOND };
     setup.volumes = vec![VolumeSetup { sectors: 16 * 1024 * 8 - 3, mode: WriteMode::Writeback }];
     let mut world = World::new(setup);
     world.run_dry()?;

@@ -18,10 +18,13 @@ use crate::number::{to_u32, wide};
 use crate::policies::fetch::neighbourhood::{Neighbourhood, saved_parts};
 use crate::policies::fetch::warm_up::WarmUp;
 use crate::store::Store;
-use crate::units::{BLOCK_BYTES, BlockKey, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeIndex};
+use crate::units::{BLOCK_BYTES, BlockKey, Nanos, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeIndex};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
+
+/// A disk takes longer to find a place, even from a full queue.
+const SEARCH_NS: u64 = 2 * Nanos::MILLISECOND;
 
 /// Neighbours in a row, on one side of what was asked for.
 struct Run {
@@ -72,6 +75,8 @@ pub(crate) struct Neighbours {
     /// Those that were read, oldest first, with their numbers.
     order: VecDeque<(BlockKey, u64)>,
     last_number: u64,
+    /// Reads of origins under way, of what somebody asked for: a disk that reads the same again waits for a turn of its platters.
+    asked: Vec<(BlockKey, u32)>,
     learned: [Neighbourhood; VOLUMES_MAX],
     warm_ups: [WarmUp; VOLUMES_MAX],
 }
@@ -86,6 +91,7 @@ impl Neighbours {
             runs: BTreeMap::new(),
             order: VecDeque::new(),
             last_number: 0,
+            asked: Vec::new(),
             learned: core::array::from_fn(|_| Neighbourhood::default()),
             warm_ups: core::array::from_fn(|_| WarmUp::default()),
         }
@@ -95,6 +101,39 @@ impl Neighbours {
     pub fn forget_lessons(&mut self, volume: VolumeIndex) {
         self.learned[volume.at()] = Neighbourhood::default();
         self.warm_ups[volume.at()] = WarmUp::default();
+    }
+
+    /// Blocks that somebody asked for begin to be read from their origin.
+    pub fn asked_begins(&mut self, first: BlockKey, blocks: u32) {
+        if self.bytes_max > 0 {
+            self.asked.push((first, blocks));
+        }
+    }
+
+    /// The same, at the end.
+    pub fn asked_ends(&mut self, first: BlockKey, blocks: u32) {
+        if let Some(at) = self.asked.iter().position(|asked| *asked == (first, blocks)) {
+            self.asked.swap_remove(at);
+        }
+    }
+
+    /// The blocks around `asked`, from `start` to `end` at the most, as far as nobody reads any of them.
+    fn unread_around(
+        &self,
+        volume: VolumeIndex,
+        asked: Blocks,
+        (mut start, mut end): (u64, u64),
+    ) -> (u64, u64) {
+        for &(first, blocks) in self.asked.iter().filter(|(first, _)| first.volume() == volume) {
+            let (first, behind) = (first.block(), first.block() + u64::from(blocks));
+            if first < asked.first {
+                start = start.max(behind.min(asked.first));
+            }
+            if behind > asked.end() {
+                end = end.min(first.max(asked.end()));
+            }
+        }
+        (start, end)
     }
 
     #[inline]
@@ -203,12 +242,15 @@ impl<S: Store> Machine<S> {
         let room = S::room(self);
         let warm_up = &mut self.neighbours.warm_ups[volume.at()];
         warm_up.miss(BlockKey::new(volume, asked.first), room);
-        let warming = warm_up.next_blocks(room);
-        let width = self.neighbours.learned[volume.at()].next_blocks().max(warming);
+        // There is no search to be saved where the origin finds a place in less time than a disk does.
+        let is_quick = self.volumes.of(volume).origin.answers_within(SEARCH_NS, self.now);
+        let warming = if is_quick { 1 } else { warm_up.next_blocks(room) };
+        let width = self.neighbours.learned[volume.at()].next_blocks(is_quick).max(warming);
         let start = asked.first - asked.first % width;
         // A block that the volume ends in has no content of its own behind the end.
         let whole = self.volume(volume).size_sectors / SECTORS_PER_BLOCK;
         let end = asked.end().next_multiple_of(width).min(whole);
+        let (start, end) = self.neighbours.unread_around(volume, asked, (start, end));
         let is_free = |m: &mut Self, block: u64| {
             let key = BlockKey::new(volume, block);
             m.store.lookup(key).is_none()
@@ -338,5 +380,30 @@ impl<S: Store> Machine<S> {
                 self.read_changed(read, memory);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VOLUME: VolumeIndex = VolumeIndex(1);
+
+    #[test]
+    fn what_is_being_read_already_is_not_read_beside() {
+        let mut neighbours = Neighbours::new(1 << 20);
+        let around = |neighbours: &Neighbours| {
+            neighbours.unread_around(VOLUME, Blocks { first: 40, count: 8 }, (0, 64))
+        };
+        assert_eq!(around(&neighbours), (0, 64));
+        let reads = [(BlockKey::new(VOLUME, 10), 10), (BlockKey::new(VOLUME, 60), 8)];
+        neighbours.asked_begins(BlockKey::new(VolumeIndex(0), 39), 1);
+        reads.iter().for_each(|&(first, blocks)| neighbours.asked_begins(first, blocks));
+        assert_eq!(around(&neighbours), (20, 60), "another volume is another disk");
+        neighbours.asked_begins(BlockKey::new(VOLUME, 30), 30);
+        assert_eq!(around(&neighbours), (40, 48), "what somebody else asks for, too, is read again");
+        neighbours.asked_ends(BlockKey::new(VOLUME, 30), 30);
+        reads.iter().for_each(|&(first, blocks)| neighbours.asked_ends(first, blocks));
+        assert_eq!(around(&neighbours), (0, 64));
     }
 }

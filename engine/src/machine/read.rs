@@ -287,6 +287,7 @@ impl<S: Store> Machine<S> {
             offset_bytes -= before.map_or(0, |slice| u64::from(slice.len_bytes));
             into = Pieces::Many(before.into_iter().chain([asked]).chain(behind).collect());
         }
+        self.neighbours.asked_begins(BlockKey::new(volume_index, piece.first), piece.blocks);
         let op = IoOp::Read { offset_bytes, into };
         self.issue(Target::Origin(volume_index), op, Flight::OriginRead { request, piece, issued: now });
     }
@@ -474,6 +475,7 @@ impl<S: Store> Machine<S> {
         memory: &mut M,
     ) {
         let volume_index = self.requests[request].volume;
+        self.neighbours.asked_ends(BlockKey::new(volume_index, piece.first), piece.blocks);
         if !self.requests[request].is_warming() {
             let now = self.now;
             self.volume_mut(volume_index).origin.end_read(issued, now, result.is_ok());

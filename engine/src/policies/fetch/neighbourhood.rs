@@ -24,8 +24,9 @@ const AWAITED_ONE_IN: u64 = 4;
 const BELIEF_BLOCKS: u64 = 512;
 /// Beyond so many blocks older outcomes count half.
 const OUTCOME_BLOCKS_MAX: u64 = 8192;
-/// One in so many misses reads one ring more than pays.
+/// One in so many misses reads one ring more than pays; and of an origin that is quick, where more bytes cost more time.
 const TRIAL_EVERY: u32 = 32;
+const TRIAL_EVERY_IN_QUICK: u32 = 512;
 
 /// The outcome of reading blocks of a ring.
 #[derive(Clone, Copy, Debug)]
@@ -73,10 +74,11 @@ impl Default for Neighbourhood {
 
 impl Neighbourhood {
     /// The size of the aligned range that the next miss reads, in blocks; 1 where it reads what was asked for.
-    pub fn next_blocks(&mut self) -> u64 {
+    pub fn next_blocks(&mut self, is_quick: bool) -> u64 {
         self.misses = self.misses.wrapping_add(1);
         let paying = self.rings.iter().take_while(|ring| ring.pays()).count();
-        let trial = usize::from(self.misses.is_multiple_of(TRIAL_EVERY));
+        let trial_every = if is_quick { TRIAL_EVERY_IN_QUICK } else { TRIAL_EVERY };
+        let trial = usize::from(self.misses.is_multiple_of(trial_every));
         let rings = (paying + trial).min(RING_BLOCKS.len());
         rings.checked_sub(1).map_or(1, |outermost| RING_BLOCKS[outermost])
     }
@@ -99,7 +101,7 @@ mod tests {
     fn widths(neighbourhood: &mut Neighbourhood) -> [usize; 3] {
         let mut counts = [0; 3];
         for _ in 0..TRIAL_EVERY {
-            let blocks = neighbourhood.next_blocks();
+            let blocks = neighbourhood.next_blocks(false);
             counts[[1, 16, 64].iter().position(|width| *width == blocks).expect("one of the widths")] += 1;
         }
         counts
@@ -113,6 +115,18 @@ mod tests {
         assert_eq!(widths(&mut neighbourhood), [0, 31, 1]);
         neighbourhood.learn(0, 600, 0);
         assert_eq!(widths(&mut neighbourhood), [31, 1, 0]);
+    }
+
+    #[test]
+    fn a_quick_origin_is_tried_less_often() {
+        let mut neighbourhood = Neighbourhood::default();
+        for ring in 0..2 {
+            neighbourhood.learn(ring, 5000, 0);
+        }
+        let trials = |neighbourhood: &mut Neighbourhood, is_quick: bool| {
+            (0..512).filter(|_| neighbourhood.next_blocks(is_quick) > 1).count()
+        };
+        assert_eq!((trials(&mut neighbourhood, false), trials(&mut neighbourhood, true)), (16, 1));
     }
 
     #[test]
