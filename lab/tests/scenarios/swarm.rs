@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Seeds that a mutation is tried with at the most.
-const SEEDS_MAX: u64 = 10_000;
+const SEEDS_MAX: u64 = 15_000;
 
 /// The seed that found each mutation when the list was made, which is tried before all others. A list that is out of date
 /// costs time, and nothing else; `FOUND_SEEDS=write` makes a new one.

@@ -87,6 +87,10 @@ impl Level {
         let patience_ns = if is_reader_away { volume.destage.patience_ns(now) } else { 0 };
         let silence_ns = patience_ns.max(config.idle_ns);
         if idle_ns >= silence_ns || volume.mode != WriteMode::Writeback {
+            // Some disks end a flush only when nothing is left to be written: what comes meanwhile would hold it up for ever.
+            if volume.origin.is_flushing() {
+                return rest;
+            }
             return Level { runs: config.destage_runs_max.div_ceil(2), sweeps: true };
         }
         // What goes home is read from the device that just now takes as much as it can.
@@ -262,6 +266,23 @@ mod tests {
             volume.destage.run_begins(64, NOW);
         }
         assert_eq!(at(&volume, 0), full, "long runs are over in a moment");
+    }
+
+    #[test]
+    fn a_flush_is_not_held_up_where_nobody_waits() {
+        let mut volume = written(0);
+        // What clients wrote through goes home as if they were silent.
+        volume.mode = WriteMode::Writethrough;
+        let silent = NOW.plus(Nanos::SECOND);
+        assert!(level(&volume, false, silent).0 > 0);
+        volume.origin.want_flush(volume.origin.epoch);
+        let FlushTry::Begun(epoch) = volume.origin.begin_flush(NOW) else { panic!("none began") };
+        assert_eq!(level(&volume, false, silent), (0, false));
+        volume.destage.add_urgent(&[1]);
+        assert!(level(&volume, false, silent).0 > 0, "somebody waits for this");
+        volume.destage.set_urgent(alloc::vec![]);
+        volume.origin.end_flush(epoch, true, silent);
+        assert!(level(&volume, false, silent).0 > 0);
     }
 
     #[test]
