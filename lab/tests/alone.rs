@@ -1,4 +1,5 @@
-//! Goal: a volume behind a cache is not slower than its origin alone, cold, full or dirty, in the modes in which it caches.
+//! Goal: a volume behind a cache is not slower than its origin alone, cold, full or dirty, in the modes in which it caches;
+//! where it is, no more than is known and written here.
 //! Method: fio's jobs on modelled disks, a cache of an eighth of what they touch, and the same jobs around it.
 
 use engine::composition::Composition;

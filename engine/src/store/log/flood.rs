@@ -24,7 +24,6 @@ const SWEEP_ONE_IN: u32 = 16;
 const SWEEP_BLOCKS_MIN: u32 = 2048;
 /// The ring is flooded from one dirty block in so many: then writes take the room that the disk makes, and no more.
 const FLOODED_ONE_IN: u64 = 2;
-
 /// Clients owe no more than a batch, which one block of credit may let in.
 const OWED_BLOCKS_MAX: u64 = wide(index(BATCH_BLOCKS_MAX));
 /// A disk brings something home within this time, even if it is flushed meanwhile: one that empties its memory takes three
