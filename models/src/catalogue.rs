@@ -5,7 +5,7 @@ use alloc::borrow::ToOwned;
 use alloc::vec::Vec;
 
 /// Name and file of each disk, in the order of reports.
-const DISKS: [(&str, &str); 15] = [
+const DISKS: [(&str, &str); 16] = [
     ("hdd", include_str!("../devices/hdd.toml")),
     ("hdd-5400", include_str!("../devices/hdd-5400.toml")),
     ("wd-re-4tb", include_str!("../devices/wd-re-4tb.toml")),
@@ -15,6 +15,7 @@ const DISKS: [(&str, &str); 15] = [
     ("mapperx-2021-hdd", include_str!("../devices/mapperx-2021-hdd.toml")),
     ("ssd", include_str!("../devices/ssd.toml")),
     ("nvme", include_str!("../devices/nvme.toml")),
+    ("network", include_str!("../devices/network.toml")),
     ("samsung-850-pro", include_str!("../devices/samsung-850-pro.toml")),
     ("samsung-850-pro-freebsd", include_str!("../devices/samsung-850-pro-freebsd.toml")),
     ("samsung-830", include_str!("../devices/samsung-830.toml")),

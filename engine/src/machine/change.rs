@@ -522,8 +522,10 @@ impl<S: Store> Machine<S> {
         active.parts -= 1;
         let (volume_index, blocks, route, op) = (active.volume, active.blocks, active.route, active.op);
         let is_fua = active.wants_fua();
+        let now = self.now;
         let volume = self.volume_mut(volume_index);
         let epoch = volume.origin.epoch;
+        volume.origin.note_answer(now);
         volume.guard.origin_written(blocks, epoch);
         if let Err(errno) = result
             && self.take_refused(key, errno, memory)

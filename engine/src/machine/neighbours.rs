@@ -50,6 +50,12 @@ pub(crate) struct Beside {
 }
 
 impl Beside {
+    /// How many they are.
+    pub fn blocks(self) -> u64 {
+        let bytes = |run: Option<(BlockKey, Slice)>| run.map_or(0, |(_, slice)| u64::from(slice.len_bytes));
+        (bytes(self.before) + bytes(self.behind)) / BLOCK_BYTES
+    }
+
     fn runs(self) -> impl Iterator<Item = BlockKey> {
         self.before.into_iter().chain(self.behind).map(|(first, _)| first)
     }
@@ -243,9 +249,12 @@ impl<S: Store> Machine<S> {
         let warm_up = &mut self.neighbours.warm_ups[volume.at()];
         warm_up.miss(BlockKey::new(volume, asked.first), room);
         // There is no search to be saved where the origin finds a place in less time than a disk does.
-        let is_quick = self.volumes.of(volume).origin.answers_within(SEARCH_NS, self.now);
+        let origin = &self.volumes.of(volume).origin;
+        let is_quick = origin.answers_within(SEARCH_NS, self.now) || origin.read_cost.is_armless();
         let warming = if is_quick { 1 } else { warm_up.next_blocks(room) };
-        let width = self.neighbours.learned[volume.at()].next_blocks(is_quick).max(warming);
+        let width = self.neighbours.learned[volume.at()]
+            .next_blocks(asked.count, &origin.read_cost, is_quick)
+            .max(warming);
         let start = asked.first - asked.first % width;
         // A block that the volume ends in has no content of its own behind the end.
         let whole = self.volume(volume).size_sectors / SECTORS_PER_BLOCK;

@@ -1,6 +1,7 @@
 //! The origin of a volume: its flushes, counted in epochs, and whether it fails.
 
 use crate::effect::Errno;
+use crate::policies::fetch::read_cost::ReadCost;
 use crate::units::Nanos;
 
 /// A kind of the engine's own operations on an origin: each fails and works for itself.
@@ -102,6 +103,9 @@ pub(crate) struct Origin {
     /// The time of the last client read.
     pub last_client_read: Nanos,
     pace: Pace,
+    pub read_cost: ReadCost,
+    /// The last time that it answered anything.
+    last_answer: Nanos,
     /// The last time that a client used it, or a run woke it.
     pub last_used: Option<Nanos>,
     /// The kinds of the engine's own work that failed last time, if any did.
@@ -132,6 +136,8 @@ impl Origin {
             client_reads: 0,
             last_client_read: Nanos(0),
             pace: Pace::default(),
+            read_cost: ReadCost::default(),
+            last_answer: Nanos(0),
             last_used: None,
             failing: None,
             errors: 0,
@@ -164,6 +170,7 @@ impl Origin {
     pub fn end_flush(&mut self, epoch: u64, is_good: bool, now: Nanos) {
         assert!(self.flushing == Some(epoch), "an origin has one flush under way at a time");
         self.flushing = None;
+        self.note_answer(now);
         self.flush_ns = now.since(self.flush_began);
         self.flush_ended = now;
         if is_good {
@@ -208,6 +215,11 @@ impl Origin {
         self.client_epoch > self.flushed_epoch
     }
 
+    /// Notes that it answered.
+    pub fn note_answer(&mut self, now: Nanos) {
+        self.last_answer = now;
+    }
+
     /// Notes that a client's read of it begins.
     pub fn begin_read(&mut self, now: Nanos) {
         if self.client_reads == 0 {
@@ -217,11 +229,15 @@ impl Origin {
         self.last_client_read = now;
     }
 
-    /// Notes that a client's read of it ended, which was issued at `issued`.
-    pub fn end_read(&mut self, issued: Nanos, now: Nanos, is_good: bool) {
+    /// Notes that a client's read of it ended, which was issued at `issued`, and how many blocks it brought, if it was good.
+    pub fn end_read(&mut self, issued: Nanos, now: Nanos, brought: Option<u64>) {
         self.client_reads -= 1;
+        if let Some(blocks) = brought {
+            self.read_cost.learn(blocks, now.since(self.last_answer.max(issued)));
+        }
+        self.note_answer(now);
         self.pace.heard = now;
-        let read_ns = if is_good { now.since(issued) } else { FAILED_READ_NS };
+        let read_ns = if brought.is_some() { now.since(issued) } else { FAILED_READ_NS };
         let before_ns = self.read_ns(now).unwrap_or(read_ns);
         self.pace.read = Some((before_ns - before_ns / 4 + read_ns / 4, now));
     }
@@ -335,15 +351,15 @@ mod tests {
         assert!(origin.answers_within(50 * MS, at(0)));
         origin.begin_read(at(0));
         assert!(!origin.answers_within(50 * MS, at(1)), "the first read has not told yet");
-        origin.end_read(at(0), at(10), true);
+        origin.end_read(at(0), at(10), Some(1));
         origin.begin_read(at(20));
         assert!(origin.answers_within(50 * MS, at(69)));
         assert!(!origin.answers_within(50 * MS, at(70)), "it is silent");
-        origin.end_read(at(20), at(220), true);
+        origin.end_read(at(20), at(220), Some(1));
         assert!(!origin.answers_within(50 * MS, at(220)), "it takes 57 ms by now");
         assert!(origin.answers_within(50 * MS, at(1220)), "that is long ago");
         origin.begin_read(at(2000));
-        origin.end_read(at(2000), at(2001), false);
+        origin.end_read(at(2000), at(2001), None);
         assert!(!origin.answers_within(SECOND, at(12_000)), "it failed");
         assert!(origin.answers_within(SECOND, at(12_001)));
     }

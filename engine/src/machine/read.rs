@@ -476,14 +476,15 @@ impl<S: Store> Machine<S> {
     ) {
         let volume_index = self.requests[request].volume;
         self.neighbours.asked_ends(BlockKey::new(volume_index, piece.first), piece.blocks);
-        if !self.requests[request].is_warming() {
-            let now = self.now;
-            self.volume_mut(volume_index).origin.end_read(issued, now, result.is_ok());
-        }
         let Source::Origin { stamp, beside } = &mut piece.source else {
             unreachable!("read from the origin")
         };
         let (stamp, beside) = (*stamp, beside.take());
+        if !self.requests[request].is_warming() {
+            let now = self.now;
+            let blocks = u64::from(piece.blocks) + beside.as_deref().map_or(0, |beside| beside.blocks());
+            self.volume_mut(volume_index).origin.end_read(issued, now, result.is_ok().then_some(blocks));
+        }
         if result.is_err()
             && let Some(beside) = beside
         {

@@ -369,8 +369,10 @@ impl<S: Store> Machine<S> {
         let copies = core::mem::take(&mut state.copies);
         // RULE 2: a part of a failed run may have reached the origin without a flush: a read must not cache it as
         // clean.
+        let now = self.now;
         let volume = self.volume_mut(index);
         let epoch = volume.origin.epoch;
+        volume.origin.note_answer(now);
         volume.guard.origin_written(blocks, epoch);
         if let Err(errno) = result {
             // HAZARD 11: blocks that the origin did not take stay dirty and are tried again; called clean, they would

@@ -1,6 +1,7 @@
 //! Fetch: the range that a miss reads from the origin, and whether the request waits for the fill.
 
 pub(crate) mod neighbourhood;
+pub(crate) mod read_cost;
 pub(crate) mod warm_up;
 
 use crate::units::SectorRange;

@@ -1,20 +1,19 @@
 //! How far a miss reads beyond what was asked for, learned from what became of that.
 //!
-//! A disk reads a quarter of a mebibyte in less time than it takes to find a place. So blocks beside those that were
+//! A hard disk reads a quarter of a mebibyte in less time than it takes to find a place. So blocks beside those that were
 //! asked for are worth reading even if few of them are asked for later; but in a load that jumps about none is. There are
 //! two rings around what was asked for: the aligned 64 KiB that it lies in, and the aligned 256 KiB around those. Each ring
-//! is read as long as it saves enough requests before its blocks are dropped, the outer one only with the inner one. Of the
-//! misses that would read less, a few read one ring more, to learn.
+//! is read as long as it saves enough requests before its blocks are dropped, for what those cost the origin ([`ReadCost`]); the
+//! outer one only with the inner one. Of the misses that would read less, a few read one ring more, to learn.
 //!
 //! It is requests that cost a disk time, not blocks: long ones that follow each other save few, however many blocks they use.
+
+use super::read_cost::ReadCost;
 
 /// The sizes of the rings, in blocks.
 const RING_BLOCKS: [u64; 2] = [16, 64];
 /// The widest that is read.
 pub(crate) const WIDTH_BLOCKS_MAX: u64 = RING_BLOCKS[1];
-/// A ring pays if so many of its blocks save a request. A hard disk reads them in 1.7 ms, and takes 8 ms to find a place,
-/// or 2 ms from a full queue.
-const PAYS_ONE_IN: u64 = 64;
 /// Parts of a request in which what is saved is counted.
 const REQUEST_PARTS: u64 = 64;
 /// A block that is asked for while it is being read counts so much less. The request would have been in the disk's queue beside
@@ -37,10 +36,11 @@ struct Outcome {
 
 impl Outcome {
     const BELIEF: Outcome =
-        Outcome { read: BELIEF_BLOCKS, saved_parts: 2 * BELIEF_BLOCKS * REQUEST_PARTS / PAYS_ONE_IN };
+        Outcome { read: BELIEF_BLOCKS, saved_parts: 2 * BELIEF_BLOCKS * REQUEST_PARTS / WIDTH_BLOCKS_MAX };
 
-    fn pays(self) -> bool {
-        self.saved_parts * PAYS_ONE_IN >= self.read * REQUEST_PARTS
+    /// Whether it saves a request for each so many of its blocks.
+    fn pays(self, request_in_blocks: u64) -> bool {
+        self.saved_parts * request_in_blocks >= self.read * REQUEST_PARTS
     }
 
     fn add(&mut self, read: u64, saved_parts: u64) {
@@ -74,9 +74,13 @@ impl Default for Neighbourhood {
 
 impl Neighbourhood {
     /// The size of the aligned range that the next miss reads, in blocks; 1 where it reads what was asked for.
-    pub fn next_blocks(&mut self, is_quick: bool) -> u64 {
+    pub fn next_blocks(&mut self, asked_blocks: u64, cost: &ReadCost, is_quick: bool) -> u64 {
         self.misses = self.misses.wrapping_add(1);
-        let paying = self.rings.iter().take_while(|ring| ring.pays()).count();
+        if ReadCost::is_short(asked_blocks) && self.misses.is_multiple_of(cost.short_every()) {
+            return 1;
+        }
+        let request_in_blocks = cost.request_in_blocks();
+        let paying = self.rings.iter().take_while(|ring| ring.pays(request_in_blocks)).count();
         let trial_every = if is_quick { TRIAL_EVERY_IN_QUICK } else { TRIAL_EVERY };
         let trial = usize::from(self.misses.is_multiple_of(trial_every));
         let rings = (paying + trial).min(RING_BLOCKS.len());
@@ -101,7 +105,7 @@ mod tests {
     fn widths(neighbourhood: &mut Neighbourhood) -> [usize; 3] {
         let mut counts = [0; 3];
         for _ in 0..TRIAL_EVERY {
-            let blocks = neighbourhood.next_blocks(false);
+            let blocks = neighbourhood.next_blocks(64, &ReadCost::default(), false);
             counts[[1, 16, 64].iter().position(|width| *width == blocks).expect("one of the widths")] += 1;
         }
         counts
@@ -124,9 +128,37 @@ mod tests {
             neighbourhood.learn(ring, 5000, 0);
         }
         let trials = |neighbourhood: &mut Neighbourhood, is_quick: bool| {
-            (0..512).filter(|_| neighbourhood.next_blocks(is_quick) > 1).count()
+            (0..512).filter(|_| neighbourhood.next_blocks(64, &ReadCost::default(), is_quick) > 1).count()
         };
         assert_eq!((trials(&mut neighbourhood, false), trials(&mut neighbourhood, true)), (16, 1));
+    }
+
+    #[test]
+    fn what_a_quick_origin_reads_beside_has_to_save_more() {
+        let mut neighbourhood = Neighbourhood::default();
+        for _ in 0..1000 {
+            // A request for 12 blocks each.
+            neighbourhood.learn(0, 12, saved_parts(1, false));
+            neighbourhood.learn(1, 48, 4 * saved_parts(1, false));
+        }
+        assert_eq!(widths(&mut neighbourhood), [0, 0, 32]);
+        let mut cost = ReadCost::default();
+        for number in 0..200 {
+            let blocks = if number % 2 == 0 { 1 } else { 64 };
+            cost.learn(blocks, 333_000 + blocks * 33_000);
+        }
+        assert_eq!(neighbourhood.next_blocks(64, &cost, true), 1);
+    }
+
+    #[test]
+    fn short_misses_stay_short_until_their_cost_is_known() {
+        let (mut neighbourhood, mut cost) = (Neighbourhood::default(), ReadCost::default());
+        let mut short = |asked, cost: &ReadCost| {
+            (0..753).filter(|_| neighbourhood.next_blocks(asked, cost, false) == 1).count()
+        };
+        assert_eq!((short(1, &cost), short(32, &cost)), (251, 0));
+        (0..16).for_each(|_| cost.learn(1, 1));
+        assert_eq!(short(1, &cost), 3);
     }
 
     #[test]
@@ -138,7 +170,7 @@ mod tests {
         let mut misses = 0;
         while widths(&mut neighbourhood)[2] < 32 {
             misses += TRIAL_EVERY;
-            let tried = usize::from(neighbourhood.rings[0].pays());
+            let tried = usize::from(neighbourhood.rings[0].pays(WIDTH_BLOCKS_MAX));
             neighbourhood.learn(tried, 48, 12 * saved_parts(1, false));
             assert!(misses < 5000, "a quarter of them is used");
         }
