@@ -24,6 +24,11 @@ impl<S: Lookup + Durability + Destaging> Choice<'_, S> {
     pub fn can_destage(&mut self, unit: Blocks) -> bool {
         let key = self.volume.key(unit.first);
         let Some(cached) = self.store.lookup(key).filter(|cached| cached.dirty) else { return false };
+        // A write-through brought the copy home: it waits for the origin's flush alone.
+        let copy = || (cached.place, self.store.life(cached.place));
+        if self.volume.destage.is_written_through(copy) {
+            return false;
+        }
         match self.store.readiness(&cached) {
             Readiness::Busy => return false,
             // HAZARD 4: nothing goes home before a flush of the cache covers it.
@@ -33,11 +38,6 @@ impl<S: Lookup + Durability + Destaging> Choice<'_, S> {
                 return false;
             }
             Readiness::Unflushed | Readiness::Ready => (),
-        }
-        // A write-through brought the copy home: it waits for the origin's flush alone.
-        let copy = || (cached.place, self.store.life(cached.place));
-        if self.volume.destage.is_written_through(copy) {
-            return false;
         }
         self.volume.guard.is_free(unit, Hold::Destaging)
     }
