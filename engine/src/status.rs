@@ -407,13 +407,13 @@ pub struct Counters {
     pub hit_blocks: u64,
     /// Blocks read that it had not.
     pub miss_blocks: u64,
-    /// Blocks read from the origin beside what was asked for.
+    /// Blocks read from the origin beside what was asked for, or ahead of a stream.
     pub beside_blocks: u64,
-    /// Blocks read by clients that had been read beside others, and were in memory.
+    /// Blocks read by clients that had been read so, and were in memory.
     pub beside_hit_blocks: u64,
     /// Cached blocks that were read ahead of streams.
     pub ahead_blocks: u64,
-    /// Blocks read by clients that had been read ahead.
+    /// Blocks read by clients that had been read ahead from the cache.
     pub ahead_hit_blocks: u64,
     /// Blocks read beside others that nobody had asked for, and that were offered to the cache because that pays.
     pub warm_up_blocks: u64,

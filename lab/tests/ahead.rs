@@ -1,12 +1,12 @@
-//! What is read from the cache ahead of streams.
+//! What is read from the cache, or from an origin, ahead of streams.
 
 use engine::composition::Composition;
 use engine::effect::{Errno, RequestOp, WriteMode};
 use engine::status::Counters;
-use engine::units::Nanos;
+use engine::units::{BLOCK_BYTES, Nanos};
 use forebay_lab::disk::faults::Kind;
 use forebay_lab::violation::Violation;
-use forebay_lab::world::{IoView, Setup, VolumeSetup, World, blocks};
+use forebay_lab::world::{IoView, Setup, Ticket, VolumeSetup, World, blocks};
 
 /// Blocks of a request.
 const LONG: u64 = 16;
@@ -255,4 +255,122 @@ fn memory_is_given_back() -> Result<(), Violation> {
     let stop = world.submit(0, RequestOp::Stop);
     world.succeed(stop)?;
     world.stopped()
+}
+
+/// Blocks of a request beside which no neighbours lie.
+const WIDEST: u64 = 64;
+
+/// A cold cache of 64 MiB before a volume of 64 MiB, of which a stream asked for the first requests.
+fn cold(requests: u64) -> Result<World, Violation> {
+    let mut composition = Composition::plain_log();
+    composition.set("fetch", "neighbourhood").expect("a choice of that axis");
+    let mut setup =
+        Setup { composition: composition.text(), segments: 128, segment_blocks: 128, ..Setup::new(1) };
+    setup.volumes = vec![VolumeSetup { sectors: 16 * 1024 * 8, mode: WriteMode::Writeback }];
+    let mut world = World::new(setup);
+    world.run_dry()?;
+    for at in 0..requests {
+        let ticket = read_widest(&mut world, at);
+        world.succeed(ticket)?;
+    }
+    Ok(world)
+}
+
+fn read_widest(world: &mut World, at: u64) -> Ticket {
+    world.read(0, blocks(at * WIDEST, WIDEST))
+}
+
+fn is_read_of_origin(io: &IoView) -> bool {
+    io.is_origin(0, Kind::Read)
+}
+
+#[test]
+fn what_a_stream_asks_its_origin_for_next_is_read_before_it_does() -> Result<(), Violation> {
+    let mut world = cold(12)?;
+    world.pass(Nanos::MILLISECOND)?;
+    world.hold(is_read_of_origin);
+    let next = read_widest(&mut world, 12);
+    world.pass(Nanos::MILLISECOND)?;
+    assert!(world.answer(next).is_some(), "it was in memory");
+    world.release();
+    for at in 13..40 {
+        let ticket = read_widest(&mut world, at);
+        world.succeed(ticket)?;
+    }
+    let Counters { hits, hit_blocks, misses, miss_blocks, .. } = counters(&world);
+    assert_eq!((hits, hit_blocks), (0, 0), "nothing of it was cached");
+    assert_eq!((misses, miss_blocks), (40, 40 * WIDEST));
+    let cached_bytes = world.engine().expect("an engine runs").status().volumes[0].cached_bytes;
+    assert!(
+        cached_bytes >= 39 * WIDEST * BLOCK_BYTES,
+        "what was asked for entered the cache: {cached_bytes}"
+    );
+    world.verify()
+}
+
+/// A client with several requests under way needs nobody who reads ahead of him.
+#[test]
+fn who_asks_an_origin_for_several_at_a_time_is_not_read_ahead_of() -> Result<(), Violation> {
+    for (depth, is_ahead) in [(1, true), (4, false)] {
+        let mut world = cold(0)?;
+        for at in 0..12 {
+            let all: Vec<_> = (0..depth).map(|step| read_widest(&mut world, at * depth + step)).collect();
+            all.into_iter().try_for_each(|ticket| world.succeed(ticket))?;
+        }
+        let beside_blocks = counters(&world).beside_blocks;
+        assert_eq!(beside_blocks > 0, is_ahead, "{depth} at a time: {beside_blocks}");
+        world.verify()?;
+    }
+    Ok(())
+}
+
+/// What is written to while it is read ahead, or after that, does not count; nor does what was not read.
+#[test]
+fn what_an_origin_had_before_a_write_is_not_read() -> Result<(), Violation> {
+    for (is_before, is_bad) in [(true, false), (false, false), (true, true)] {
+        let mut world = cold(8)?;
+        world.pass(Nanos::MILLISECOND)?;
+        world.hold(is_read_of_origin);
+        let mut at = 8;
+        while world.pending(is_read_of_origin).is_empty() {
+            let _ = read_widest(&mut world, at);
+            world.pass(Nanos::MILLISECOND)?;
+            at += 1;
+        }
+        if !is_before {
+            world.release();
+            world.pass(Nanos::MILLISECOND)?;
+        }
+        for block in [at * WIDEST + 1, (at + 1) * WIDEST + 63] {
+            let ticket = world.write(0, blocks(block, 1));
+            world.succeed(ticket)?;
+        }
+        let asked = [at, at + 1].map(|at| read_widest(&mut world, at));
+        if is_bad {
+            let ahead = world.pending(is_read_of_origin)[0].id;
+            world.complete_failed(ahead, Errno::IO)?;
+        }
+        world.release();
+        asked.into_iter().try_for_each(|ticket| world.succeed(ticket))?;
+        world.verify()?;
+    }
+    Ok(())
+}
+
+/// Another disk may come to the place of one that is taken off.
+#[test]
+fn a_detach_waits_for_what_is_read_ahead() -> Result<(), Violation> {
+    let mut world = cold(8)?;
+    world.hold(is_read_of_origin);
+    let mut at = 8;
+    while world.pending(is_read_of_origin).is_empty() {
+        let ticket = read_widest(&mut world, at);
+        world.succeed(ticket)?;
+        at += 1;
+    }
+    let detach = world.submit(0, RequestOp::Detach);
+    world.pass(Nanos::SECOND)?;
+    assert!(world.answer(detach).is_none());
+    world.release();
+    world.succeed(detach)
 }

@@ -18,10 +18,15 @@ struct Row {
     writethrough: u64,
 }
 
+/// Two clients who read in a row, each one request at a time.
+const TWO_STREAMS: &str = "rw=read\nbs=64k\nsize=2g\n[other]\nfilename=volume\nfilesize=8g\nruntime=20\ntime_based\n\
+    rw=read\nbs=64k\noffset=4g\nsize=2g";
+
 /// A hard disk behind a SATA SSD. What is written through shares the disk with flushes, which make it clean in the cache.
-const DISK: [Row; 6] = [
+const DISK: [Row; 7] = [
     Row { options: "rw=randread\nbs=4k\niodepth=32", writeback: 95, writethrough: 95 },
     Row { options: "rw=read\nbs=128k\niodepth=4\nsize=8g", writeback: 98, writethrough: 98 },
+    Row { options: TWO_STREAMS, writeback: 500, writethrough: 500 },
     Row { options: "rw=randwrite\nbs=4k\niodepth=1", writeback: 100, writethrough: 90 },
     Row { options: "rw=randwrite\nbs=64k\niodepth=8", writeback: 100, writethrough: 75 },
     Row { options: "rw=write\nbs=128k\niodepth=4\nsize=8g", writeback: 95, writethrough: 92 },
@@ -37,7 +42,8 @@ const FLASH: [Row; 4] = [
 ];
 
 /// A network disk behind a SATA SSD. Wide reads are no bargain there, and requests cost little beside the bytes.
-const NETWORK: [Row; 6] = [
+const NETWORK: [Row; 7] = [
+    Row { options: "rw=read\nbs=128k\niodepth=1\nsize=8g", writeback: 150, writethrough: 150 },
     Row { options: "rw=randread\nbs=4k\niodepth=32", writeback: 98, writethrough: 98 },
     Row {
         options: "rw=randread\nbs=4k\niodepth=16\nrandom_distribution=zipf:0.9",

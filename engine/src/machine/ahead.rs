@@ -1,10 +1,10 @@
-//! Read-ahead: cached blocks that a stream asks for next, read from the cache device before it does.
+//! Read-ahead: blocks that a stream asks for next, read from the cache device or from the origin before it does.
 //!
-//! A client that has one long read under way at a time leaves the device idle between two of them. What it is about to ask for
-//! lies in memory then, or is on its way. A stream is known by requests of which each begins where the one before it ended, and
+//! A client that has one long read under way at a time leaves the device idle between two of them, or leaves it to others, with a
+//! search for each turn. What it is about to ask for lies in memory then, or is on its way. A stream is known by requests of which each begins where the one before it ended, and
 //! no more is read ahead of it than a part of what it asked for in a row: where it ends, little was read for nothing. Reads of one
 //! block are looked at only where the last one on the volume ended, or if they take what was read ahead: that costs the others
-//! nothing. What an origin has is read beside misses ([`neighbours`](super::neighbours)).
+//! nothing. What an origin has lies with what is read beside misses ([`neighbours`](super::neighbours)).
 //!
 //! HAZARD 1: what was read ahead counts only while its stamp holds: nothing was written, destaged, discarded or bypassed there
 //! since its read began. It is compared at each use, so whatever changes a block need not know of it.
@@ -14,7 +14,7 @@ use crate::machine::Machine;
 use crate::machine::flight::Flight;
 use crate::machine::guard::{Blocks, Stamp};
 use crate::machine::piece::WaitingRead;
-use crate::machine::request::RequestKey;
+use crate::machine::request::{Active, RequestKey};
 use crate::machine::volume::Standing;
 use crate::memory::{Memory, Purpose, Slice};
 use crate::mutation::Mutation;
@@ -34,6 +34,16 @@ const ROW_PARTS: u64 = 4;
 /// Limits of what is read ahead of a stream at a time, in blocks.
 const WINDOW_BLOCKS_MIN: u64 = 4;
 const WINDOW_BLOCKS_MAX: u64 = 128;
+/// A client with more requests of a stream under way reads ahead himself, until so many came that were alone: of an origin no
+/// more is read, since a disk that chooses among many reads of a row gets them out of order.
+const DEPTH_MAX: usize = 2;
+const DEEP_TURNS: u32 = 64;
+/// The most that is read ahead of a stream from the origin, in blocks: where reads take a search, and where long ones only keep
+/// others waiting. The memory for neighbours has room for all streams.
+const ORIGIN_WINDOW_BLOCKS_MAX: u64 = 256;
+const QUICK_WINDOW_BLOCKS_MAX: u64 = 64;
+/// Blocks that one operation reads there at the most: half of that, so that a disk always has the next one.
+pub(super) const ORIGIN_OPERATION_BLOCKS_MAX: u64 = ORIGIN_WINDOW_BLOCKS_MAX / 2;
 /// Blocks that one operation reads, if a request is shorter.
 const RUN_BLOCKS: u64 = 16;
 /// Blocks asked for at a time, all requests being as long as the last one, beyond which the device has enough to do.
@@ -81,8 +91,12 @@ struct Stream {
     is_row: bool,
     /// The number of the request that was its last one.
     turn: u64,
-    /// Its blocks that were read ahead, by rising numbers.
+    /// Its cached blocks that were read ahead, by rising numbers.
     runs: Vec<Run>,
+    /// The end of all that was read ahead of it.
+    ahead_end: BlockKey,
+    /// For so many requests more its client counts as one who reads ahead himself.
+    deep_turns: u32,
 }
 
 /// An operation that reads ahead.
@@ -170,7 +184,15 @@ impl ReadAhead {
             (stream.next, stream.is_row, stream.turn) = (end, true, turn);
             return at;
         }
-        let new = Stream { next: end, row_blocks: end.0 - first.0, turn, is_row: false, runs: Vec::new() };
+        let new = Stream {
+            next: end,
+            row_blocks: end.0 - first.0,
+            turn,
+            is_row: false,
+            runs: Vec::new(),
+            ahead_end: end,
+            deep_turns: 0,
+        };
         if self.streams.len() < STREAMS_MAX {
             self.streams.push(new);
             return self.streams.len() - 1;
@@ -226,7 +248,8 @@ impl<S: Store> Machine<S> {
         let run = &self.ahead.streams[at.0].runs[at.1];
         if !self.is_as_read(volume_index, run) {
             // Whatever writes there goes on, perhaps.
-            self.ahead.streams[at.0].row_blocks = 0;
+            let stream = &mut self.ahead.streams[at.0];
+            (stream.row_blocks, stream.ahead_end) = (0, stream.next);
             self.ahead.drop_runs(at.0, |_| true, memory);
             return 0;
         }
@@ -275,6 +298,9 @@ impl<S: Store> Machine<S> {
         let at = self.ahead.stream_of(first, BlockKey(first.0 + asked.count), memory);
         let next = self.ahead.streams[at].next;
         self.ahead.drop_runs(at, |run| run.end() <= next, memory);
+        let is_deep = self.is_deep(volume, next, asked.count);
+        let turns = &mut self.ahead.streams[at].deep_turns;
+        *turns = if is_deep { DEEP_TURNS } else { turns.saturating_sub(1) };
         let is_over = self.is_stopping || self.latched.is_some() || self.slow_cache.is_passed_by();
         let in_use = self.volumes[volume.at()].as_ref().filter(|volume| volume.standing == Standing::Cached);
         let is_busy = wide(self.requests.len()) * asked.count > BUSY_BLOCKS;
@@ -282,19 +308,50 @@ impl<S: Store> Machine<S> {
         // A block that the volume ends in may have no place of its own.
         let volume_end = first.0 - asked.first + in_use.size_sectors / SECTORS_PER_BLOCK;
         let stream = &self.ahead.streams[at];
-        let window = (stream.row_blocks / ROW_PARTS).min(WINDOW_BLOCKS_MAX);
-        let mut from = stream.runs.last().map_or(next, Run::end).max(next);
-        if window < asked.count.max(WINDOW_BLOCKS_MIN) || (from.0 - next.0) * 2 > window {
+        let window = (stream.row_blocks / ROW_PARTS).min(ORIGIN_WINDOW_BLOCKS_MAX);
+        let cached_window = window.min(WINDOW_BLOCKS_MAX);
+        if window < asked.count.max(WINDOW_BLOCKS_MIN) {
             return;
         }
-        let end = (next.0 + window).min(volume_end);
-        while from.0 < end {
-            let blocks = Blocks { first: from.block(), count: asked.count.max(RUN_BLOCKS).min(end - from.0) };
-            let Some(run) = self.begin_run_ahead(volume, blocks, memory) else { break };
-            from = run.end();
-            self.ahead.runs += 1;
-            self.ahead.streams[at].runs.push(run);
+        let mut from = stream.ahead_end.max(next);
+        // More is read when half of a window was asked for.
+        let ahead_blocks = from.0 - next.0;
+        let end_of = |window: u64| match ahead_blocks * 2 <= window {
+            true => (next.0 + window).min(volume_end),
+            false => next.0,
+        };
+        let cached_end = end_of(cached_window);
+        let origin = &in_use.origin;
+        let origin_window = if origin.is_known_as_quick(self.now) {
+            QUICK_WINDOW_BLOCKS_MAX
+        } else {
+            ORIGIN_WINDOW_BLOCKS_MAX
+        };
+        let origin_end = if stream.deep_turns > 0 { next.0 } else { end_of(window.min(origin_window)) };
+        while from.0 < cached_end.max(origin_end) {
+            let first = from.block();
+            let up_to = |end: u64| Blocks { first, count: end.saturating_sub(from.0) };
+            let cached = up_to(cached_end.min(from.0 + asked.count.max(RUN_BLOCKS)));
+            if let Some(run) = self.begin_run_ahead(volume, cached, memory) {
+                from = run.end();
+                self.ahead.runs += 1;
+                self.ahead.streams[at].runs.push(run);
+            } else {
+                let count = self.read_origin_ahead(volume, up_to(origin_end), memory);
+                if count == 0 {
+                    break;
+                }
+                from.0 += count;
+            }
+            self.ahead.streams[at].ahead_end = from;
         }
+    }
+
+    /// Whether several requests of so many blocks are under way of a stream that was asked for up to `next`.
+    fn is_deep(&self, volume: VolumeIndex, next: BlockKey, blocks: u64) -> bool {
+        let row = next.block().saturating_sub(blocks * wide(DEPTH_MAX + 1))..next.block();
+        let is_in_row = |active: &Active| active.volume == volume && row.contains(&active.blocks.first);
+        self.requests.iter().filter(|(_, active)| is_in_row(active)).count() > DEPTH_MAX
     }
 
     /// Begins to read the first ones of these blocks, if they are cached, and nobody has asked for them or changes them.
@@ -308,7 +365,7 @@ impl<S: Store> Machine<S> {
             let Blocks { first, count } = active.blocks;
             active.volume == volume_index && first < blocks.end() && blocks.first < first + count
         });
-        if is_asked_for {
+        if is_asked_for || blocks.count == 0 {
             return None;
         }
         let first = BlockKey::new(volume_index, blocks.first);

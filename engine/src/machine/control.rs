@@ -301,6 +301,7 @@ impl<S: Store> Machine<S> {
             && volume.destage.is_quiet()
             && !S::concerns(self, index)
             && origin.flushing.is_none()
+            && origin.reads_ahead == 0
             && !origin.is_unflushed();
         if !is_quiet {
             if origin.is_unflushed() {

@@ -6,8 +6,9 @@ use crate::machine::piece::Piece;
 use crate::machine::request::RequestKey;
 use crate::memory::BufferId;
 use crate::pair::Half;
-use crate::units::{Nanos, Place, VolumeIndex};
+use crate::units::{BlockKey, Nanos, Place, VolumeIndex};
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 /// The purpose of an operation under way; `T` is that of the store's own operations.
 pub(crate) enum Flight<T> {
@@ -19,6 +20,8 @@ pub(crate) enum Flight<T> {
     ScrubRead { request: RequestKey, piece: Piece, is_second: bool },
     /// Blocks of the origin for a request.
     OriginRead { request: RequestKey, piece: Piece, issued: Nanos },
+    /// Blocks of the origin that a stream is about to ask for.
+    OriginAhead { volume: VolumeIndex, firsts: Vec<BlockKey> },
     /// A flush that covers the store's writes up to a sequence.
     CacheFlush { sequence: u64 },
     /// A step of the superblock's writing.
@@ -70,6 +73,7 @@ impl<T> Flight<T> {
             | Flight::Mend { .. }
             | Flight::WriteAgain { .. }
             | Flight::OriginRead { .. }
+            | Flight::OriginAhead { .. }
             | Flight::OriginFlush { .. }
             | Flight::OriginChange { .. }
             | Flight::DestageWrite { .. }

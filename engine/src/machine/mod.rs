@@ -290,6 +290,7 @@ impl<S: Store> Machine<S> {
             Flight::OriginRead { request, piece, issued } => {
                 self.origin_read_done(request, piece, issued, result, memory);
             }
+            Flight::OriginAhead { volume, firsts } => self.origin_ahead_read(volume, firsts, result, memory),
             Flight::Probe { buffer, issued } => self.probe_done(buffer, issued, memory),
             Flight::CacheFlush { sequence } => self.cache_flush_done(sequence, result, memory),
             Flight::Superblock => self.superblock_step_done(result, memory),

@@ -8,7 +8,10 @@
 //! HAZARD 1: a neighbour counts only while its stamp holds: nothing was written, destaged, discarded or bypassed there since
 //! its read began. It is compared at each use, so whatever changes a block need not know of neighbours.
 
+use crate::effect::{Errno, IoOp, Pieces, Target};
 use crate::machine::Machine;
+use crate::machine::ahead::ORIGIN_OPERATION_BLOCKS_MAX;
+use crate::machine::flight::Flight;
 use crate::machine::guard::{Blocks, Stamp};
 use crate::machine::piece::WaitingRead;
 use crate::machine::request::RequestKey;
@@ -23,8 +26,8 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-/// A disk takes longer to find a place, even from a full queue.
-const SEARCH_NS: u64 = 2 * Nanos::MILLISECOND;
+/// No stream is read ahead of while somebody waits for the origin for so long.
+const KEPT_WAITING_NS: u64 = 25 * Nanos::MILLISECOND;
 
 /// Neighbours in a row, on one side of what was asked for.
 struct Run {
@@ -38,6 +41,8 @@ struct Run {
     awaited: u64,
     /// The requests that each ring saved, in parts.
     saved_parts: [u64; 2],
+    /// A stream is about to ask for them: nothing is learned from that, and nobody else is expected to.
+    is_ahead: bool,
     /// Who waits for them, while they are being read.
     waiting: Option<Vec<WaitingRead>>,
 }
@@ -56,18 +61,27 @@ impl Beside {
         (bytes(self.before) + bytes(self.behind)) / BLOCK_BYTES
     }
 
-    fn runs(self) -> impl Iterator<Item = BlockKey> {
+    /// Their runs.
+    pub fn runs(self) -> impl Iterator<Item = BlockKey> {
         self.before.into_iter().chain(self.behind).map(|(first, _)| first)
     }
 }
 
-/// A block that is looked for.
-pub(crate) enum Neighbour {
-    /// Its content is here, and stays there until the caller releases the buffer.
-    There(Slice),
-    /// It is on its way, and the request waits for it.
-    Coming,
-    Unknown,
+/// The count to which a block belongs that a client asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counts {
+    Hit,
+    /// It was read for this very client, a moment before he asked.
+    Miss,
+    /// It was counted, or will be.
+    Nothing,
+}
+
+/// A neighbour that was looked for.
+pub(crate) struct Neighbour {
+    /// Its content, which stays there until the caller releases the buffer; none while it is on its way, and the request waits.
+    pub there: Option<Slice>,
+    pub counts: Counts,
 }
 
 /// The neighbours in memory, and what is learned from them.
@@ -160,6 +174,9 @@ impl Neighbours {
         memory.release(run.slice.buffer);
         let count = |bits: u64| u64::from(bits.count_ones());
         let all = u64::MAX >> (u64::BITS - run.blocks);
+        if run.is_ahead {
+            return;
+        }
         let learned = &mut self.learned[first.volume().at()];
         for (ring, bits) in [all & !run.outer, run.outer].into_iter().enumerate() {
             learned.learn(ring, count(bits), run.saved_parts[ring]);
@@ -205,10 +222,10 @@ impl<S: Store> Machine<S> {
         key: BlockKey,
         into: Slice,
         memory: &mut M,
-    ) -> Neighbour {
+    ) -> Option<Neighbour> {
         let is_blind = self.is_mutated(Mutation::FillAfterChange);
         let epoch = self.trusted_epoch(self.volume(key.volume()));
-        let Some((first, run)) = self.neighbours.run_of(key) else { return Neighbour::Unknown };
+        let (first, run) = self.neighbours.run_of(key)?;
         let bit = 1 << (key.0 - first.0);
         let ring = usize::from(run.outer & bit != 0);
         let is_first = (run.used | run.awaited) & bit == 0;
@@ -218,21 +235,28 @@ impl<S: Store> Machine<S> {
             run.awaited |= bit;
             waiting.push(WaitingRead { request, key, slice: into });
             self.requests[request].parts += 1;
-            return Neighbour::Coming;
+            let counts = if run.is_ahead && is_first { Counts::Miss } else { Counts::Nothing };
+            return Some(Neighbour { there: None, counts });
         }
         let blocks = Blocks { first: first.block(), count: u64::from(run.blocks) };
         let volume = self.volumes.of_mut(key.volume());
         if volume.guard.stamp(blocks, epoch) != Some(run.stamp) && !is_blind {
             self.neighbours.drop_run(first, memory);
-            return Neighbour::Unknown;
+            return None;
         }
         run.saved_parts[ring] += if is_first { parts } else { 0 };
+        let counts = match run.is_ahead && run.used & bit == 0 {
+            true if is_first => Counts::Miss,
+            true => Counts::Nothing,
+            false => Counts::Hit,
+        };
         run.used |= bit;
         let step = key.0 - first.0;
         volume.counters.beside_hit_blocks += 1;
         // What is read beside the rest of the request may take the run's room.
         memory.retain(run.slice.buffer);
-        Neighbour::There(run.slice.part(to_u32(step * BLOCK_BYTES), to_u32(BLOCK_BYTES)))
+        let there = run.slice.part(to_u32(step * BLOCK_BYTES), to_u32(BLOCK_BYTES));
+        Some(Neighbour { there: Some(there), counts })
     }
 
     /// Chooses what is read beside blocks that are about to be read from the origin, and makes room for it.
@@ -250,7 +274,7 @@ impl<S: Store> Machine<S> {
         warm_up.miss(BlockKey::new(volume, asked.first), room);
         // There is no search to be saved where the origin finds a place in less time than a disk does.
         let origin = &self.volumes.of(volume).origin;
-        let is_quick = origin.answers_within(SEARCH_NS, self.now) || origin.read_cost.is_armless();
+        let is_quick = origin.is_quick(self.now);
         let warming = if is_quick { 1 } else { warm_up.next_blocks(room) };
         let width = self.neighbours.learned[volume.at()]
             .next_blocks(asked.count, &origin.read_cost, is_quick)
@@ -260,22 +284,92 @@ impl<S: Store> Machine<S> {
         let whole = self.volume(volume).size_sectors / SECTORS_PER_BLOCK;
         let end = asked.end().next_multiple_of(width).min(whole);
         let (start, end) = self.neighbours.unread_around(volume, asked, (start, end));
-        let is_free = |m: &mut Self, block: u64| {
-            let key = BlockKey::new(volume, block);
-            m.store.lookup(key).is_none()
-                && m.store.extent(key).is_none()
-                && m.store.in_memory(key).is_none()
-                && m.neighbours.run_of(key).is_none()
-        };
-        let before = (start..asked.first).rev().take_while(|block| is_free(self, *block)).count();
-        let behind = (asked.end()..end).take_while(|block| is_free(self, *block)).count();
+        let before = (start..asked.first).rev().take_while(|block| self.is_nowhere(volume, *block)).count();
+        let behind = (asked.end()..end).take_while(|block| self.is_nowhere(volume, *block)).count();
         let before = Blocks { first: asked.first - wide(before), count: wide(before) };
         let behind = Blocks { first: asked.end(), count: wide(behind) };
         let beside = Beside {
-            before: self.begin_run(volume, before, asked.first, memory),
-            behind: self.begin_run(volume, behind, asked.end() - 1, memory),
+            before: self.begin_run(volume, before, Some(asked.first), memory),
+            behind: self.begin_run(volume, behind, Some(asked.end() - 1), memory),
         };
         (beside != Beside::default()).then(|| Box::new(beside))
+    }
+
+    /// Whether neither the cache nor memory has a block.
+    fn is_nowhere(&mut self, volume: VolumeIndex, block: u64) -> bool {
+        let key = BlockKey::new(volume, block);
+        self.store.lookup(key).is_none()
+            && self.store.extent(key).is_none()
+            && self.store.in_memory(key).is_none()
+            && self.neighbours.run_of(key).is_none()
+    }
+
+    /// Reads the first ones of these blocks from the origin, for a stream that is about to ask for them; returns how many are there
+    /// then, or on their way.
+    pub(crate) fn read_origin_ahead<M: Memory>(
+        &mut self,
+        volume_index: VolumeIndex,
+        blocks: Blocks,
+        memory: &mut M,
+    ) -> u64 {
+        let volume = self.volume(volume_index);
+        let whole = volume.size_sectors / SECTORS_PER_BLOCK;
+        if self.neighbours.bytes_max == 0 || !volume.caches_reads() || volume.origin.is_failing() {
+            return 0;
+        }
+        let first = BlockKey::new(volume_index, blocks.first);
+        if let Some((start, run)) = self.neighbours.run_of(first) {
+            return start.0 + u64::from(run.blocks) - first.0;
+        }
+        // A disk that has always one more read of a row beside it does not go elsewhere for long.
+        let is_kept_waiting = self.outbox.origin_reads().any(|(request, issued)| {
+            self.requests[request].volume == volume_index && self.now.since(issued) >= KEPT_WAITING_NS
+        });
+        if is_kept_waiting {
+            return 0;
+        }
+        let end = blocks.end().min(blocks.first + ORIGIN_OPERATION_BLOCKS_MAX).min(whole);
+        let (_, end) = self.neighbours.unread_around(volume_index, Blocks { count: 0, ..blocks }, (0, end));
+        let (mut firsts, mut slices, mut at) = (Vec::new(), Vec::new(), blocks.first);
+        while at < end {
+            let run_end = end.min(at + u64::from(u64::BITS));
+            let count = (at..run_end).take_while(|block| self.is_nowhere(volume_index, *block)).count();
+            let run = Blocks { first: at, count: wide(count) };
+            let Some((first, slice)) = self.begin_run(volume_index, run, None, memory) else { break };
+            firsts.push(first);
+            slices.push(slice);
+            at += run.count;
+            if at < run_end {
+                break;
+            }
+        }
+        if firsts.is_empty() {
+            return 0;
+        }
+        let now = self.now;
+        let volume = self.volume_mut(volume_index);
+        volume.origin.reads_ahead += 1;
+        (volume.origin.last_client_read, volume.origin.last_used) = (now, Some(now));
+        let (offset_bytes, _) = volume.origin_bytes(blocks.first, at - blocks.first);
+        let op = IoOp::Read { offset_bytes, into: Pieces::Many(slices) };
+        let flight = Flight::OriginAhead { volume: volume_index, firsts };
+        self.issue(Target::Origin(volume_index), op, flight);
+        at - blocks.first
+    }
+
+    /// The read ahead of a stream has ended. If it failed, whoever wants the blocks reads them again, and is told.
+    pub(crate) fn origin_ahead_read<M: Memory>(
+        &mut self,
+        volume: VolumeIndex,
+        firsts: Vec<BlockKey>,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        let now = self.now;
+        let origin = &mut self.volume_mut(volume).origin;
+        origin.reads_ahead -= 1;
+        origin.note_answer(now);
+        self.beside_read(firsts, result.is_ok(), memory);
     }
 
     /// Makes room for a run that is about to be read, by giving up the oldest; false if there is not enough.
@@ -295,11 +389,11 @@ impl<S: Store> Machine<S> {
     fn keep_beside<M: Memory>(&mut self, first: BlockKey, memory: &mut M) {
         let room = S::room(self);
         let Neighbours { runs, warm_ups, .. } = &mut self.neighbours;
-        let Run { blocks, slice, stamp, used, .. } = runs[&first];
+        let Run { blocks, slice, stamp, used, is_ahead, .. } = runs[&first];
         let volume = first.volume();
         let warm_up = &mut warm_ups[volume.at()];
         let unused_blocks = u64::from(blocks - used.count_ones());
-        if unused_blocks == 0 {
+        if unused_blocks == 0 || is_ahead {
             return;
         }
         if !warm_up.enters(room) {
@@ -328,11 +422,12 @@ impl<S: Store> Machine<S> {
         }
     }
 
+    /// Makes room for blocks that are about to be read: neighbours of `asked`, or what a stream asks for next.
     fn begin_run<M: Memory>(
         &mut self,
         volume: VolumeIndex,
         blocks: Blocks,
-        asked: u64,
+        asked: Option<u64>,
         memory: &mut M,
     ) -> Option<(BlockKey, Slice)> {
         if blocks.count == 0 {
@@ -348,7 +443,7 @@ impl<S: Store> Machine<S> {
         let slice = Slice { buffer, offset_bytes: 0, len_bytes };
         let outer = (blocks.first..blocks.end())
             .enumerate()
-            .filter(|(_, block)| Neighbourhood::ring_of(*block, asked) == 1)
+            .filter(|(_, block)| asked.is_some_and(|asked| Neighbourhood::ring_of(*block, asked) == 1))
             .fold(0, |bits, (step, _)| bits | 1 << step);
         let Neighbours { bytes, reading_bytes, runs, last_number, .. } = &mut self.neighbours;
         *bytes += u64::from(len_bytes);
@@ -365,6 +460,7 @@ impl<S: Store> Machine<S> {
             used: 0,
             awaited: 0,
             saved_parts: [0; 2],
+            is_ahead: asked.is_none(),
             waiting: Some(Vec::new()),
         };
         let before = runs.insert(first, run);
@@ -373,8 +469,13 @@ impl<S: Store> Machine<S> {
     }
 
     /// The read of neighbours has ended; who waited for them looks again.
-    pub(crate) fn beside_read<M: Memory>(&mut self, beside: Beside, is_good: bool, memory: &mut M) {
-        for first in beside.runs() {
+    pub(crate) fn beside_read<M: Memory>(
+        &mut self,
+        runs: impl IntoIterator<Item = BlockKey>,
+        is_good: bool,
+        memory: &mut M,
+    ) {
+        for first in runs {
             let keeps = is_good && !self.is_stopping && self.volume(first.volume()).caches_reads();
             let run = self.neighbours.runs.get_mut(&first).expect("it stays while it is read");
             let waiting = run.waiting.take().expect("it is read once");

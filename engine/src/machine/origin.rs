@@ -24,6 +24,8 @@ const READ_OF_LATE_NS: u64 = 100 * Nanos::MILLISECOND;
 const FLUSH_ONE_IN: u64 = 8;
 /// But there is one in this time, however slow they are.
 const FLUSH_REST_NS_MAX: u64 = 60 * Nanos::SECOND;
+/// An arm takes longer to find a place, even from a full queue.
+const SEARCH_NS: u64 = 2 * Nanos::MILLISECOND;
 /// The time that a read which failed counts as.
 const FAILED_READ_NS: u64 = 10 * Nanos::SECOND;
 /// Clients flush it as long as the last time was no longer ago.
@@ -100,7 +102,9 @@ pub(crate) struct Origin {
     pub owed: Option<Errno>,
     /// Client reads of the origin under way.
     pub client_reads: u32,
-    /// The time of the last client read.
+    /// Reads ahead of streams under way.
+    pub reads_ahead: u32,
+    /// The time of the last read for a client, or ahead of one.
     pub last_client_read: Nanos,
     pace: Pace,
     pub read_cost: ReadCost,
@@ -134,6 +138,7 @@ impl Origin {
             last_client_flush: None,
             owed: None,
             client_reads: 0,
+            reads_ahead: 0,
             last_client_read: Nanos(0),
             pace: Pace::default(),
             read_cost: ReadCost::default(),
@@ -258,6 +263,16 @@ impl Origin {
         let is_silent = self.client_reads > 0 && now.since(self.pace.heard) >= limit_ns;
         let is_fast = self.read_ns(now).map_or(self.client_reads == 0, |read_ns| read_ns < limit_ns);
         is_fast && !is_silent && !self.is_failing()
+    }
+
+    /// Whether it finds a place in less time than an arm does.
+    pub fn is_quick(&self, now: Nanos) -> bool {
+        self.answers_within(SEARCH_NS, now) || self.read_cost.is_armless()
+    }
+
+    /// Whether that is known from what it answered, and not only likely.
+    pub fn is_known_as_quick(&self, now: Nanos) -> bool {
+        self.read_ns(now).is_some_and(|read_ns| read_ns < SEARCH_NS) || self.read_cost.is_armless()
     }
 
     /// Whether the engine's own work on it fails.

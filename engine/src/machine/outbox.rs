@@ -2,6 +2,7 @@
 
 use crate::effect::{Effect, Io, IoId, IoOp, Target};
 use crate::machine::flight::Flight;
+use crate::machine::request::RequestKey;
 use crate::number::{high_u32, index, low_u32, wide};
 use crate::status::{Content, DeviceBytes, WrittenBytes};
 use crate::units::{Nanos, VOLUMES_MAX, VolumeIndex};
@@ -112,6 +113,14 @@ impl<T> Outbox<T> {
         self.flights.iter().filter_map(|(_, (_, flight))| match flight {
             Flight::CacheRead { issued, .. } | Flight::Probe { issued, .. } => Some(*issued),
             Flight::AheadRead(read) => Some(read.issued),
+            _ => None,
+        })
+    }
+
+    /// The reads of origins that requests wait for, and when they were issued.
+    pub fn origin_reads(&self) -> impl Iterator<Item = (RequestKey, Nanos)> {
+        self.flights.iter().filter_map(|(_, (_, flight))| match flight {
+            Flight::OriginRead { request, issued, .. } => Some((*request, *issued)),
             _ => None,
         })
     }

@@ -5,7 +5,7 @@
 use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target};
 use crate::machine::flight::Flight;
 use crate::machine::guard::Blocks;
-use crate::machine::neighbours::Neighbour;
+use crate::machine::neighbours::{Counts, Neighbour};
 use crate::machine::piece::{Checksums, Piece, Source, WaitingRead};
 use crate::machine::request::{RequestKey, Stage};
 use crate::machine::volume::{Standing, Volume};
@@ -135,21 +135,18 @@ impl<S: Store> Machine<S> {
                 hit += 1;
                 continue;
             }
-            if entry.is_none() && !self.neighbours.is_empty() {
-                let neighbour = self.neighbour(request, key, slice, memory);
-                if !matches!(neighbour, Neighbour::Unknown) {
-                    self.issue_open(request, &mut open, may_fill, memory);
+            if entry.is_none()
+                && !self.neighbours.is_empty()
+                && let Some(Neighbour { there, counts }) = self.neighbour(request, key, slice, memory)
+            {
+                self.issue_open(request, &mut open, may_fill, memory);
+                if let Some(there) = there {
+                    memory.copy(there, slice);
+                    used.push((block, there));
                 }
-                match neighbour {
-                    Neighbour::There(there) => {
-                        memory.copy(there, slice);
-                        hit += 1;
-                        used.push((block, there));
-                        continue;
-                    }
-                    Neighbour::Coming => continue,
-                    Neighbour::Unknown => (),
-                }
+                hit += u64::from(counts == Counts::Hit);
+                missed += u64::from(counts == Counts::Miss);
+                continue;
             }
             if entry.is_some() {
                 hit += 1;
@@ -490,7 +487,7 @@ impl<S: Store> Machine<S> {
         {
             // Nobody asked for what could not be read, perhaps.
             self.read_origin(request, piece);
-            self.beside_read(*beside, false, memory);
+            self.beside_read(beside.runs(), false, memory);
             return;
         }
         self.requests[request].parts -= 1;
@@ -518,7 +515,7 @@ impl<S: Store> Machine<S> {
             self.fetched(request, memory);
         }
         if let Some(beside) = beside {
-            self.beside_read(*beside, true, memory);
+            self.beside_read(beside.runs(), true, memory);
         }
     }
 

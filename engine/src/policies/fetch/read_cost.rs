@@ -101,7 +101,7 @@ mod tests {
 
     const US: u64 = 1000;
 
-    /// What becomes of so many short and long reads in turns, of an origin where each costs so much, and each 64 blocks so much more.
+    /// The costs learned from so many reads, short and long in turns: each costs so much, and each 64 blocks so much more.
     fn learned(reads: u64, request_us: u64, width_us: u64) -> ReadCost {
         let mut cost = ReadCost::default();
         for number in 0..reads {
