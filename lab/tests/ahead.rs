@@ -13,15 +13,20 @@ const LONG: u64 = 16;
 /// Requests of a stream.
 const REQUESTS: u64 = 40;
 
-/// A cache of 32 MiB that has the first requests of a stream, behind a volume of 64 MiB.
-fn world(fetch: &str) -> Result<World, Violation> {
+/// An empty cache of so many segments of half a mebibyte before a volume of 64 MiB.
+fn empty(fetch: &str, segments: u32) -> Result<World, Violation> {
     let mut composition = Composition::plain_log();
     composition.set("fetch", fetch).expect("a choice of that axis");
-    let mut setup =
-        Setup { composition: composition.text(), segments: 64, segment_blocks: 128, ..Setup::new(1) };
+    let mut setup = Setup { composition: composition.text(), segments, segment_blocks: 128, ..Setup::new(1) };
     setup.volumes = vec![VolumeSetup { sectors: 16 * 1024 * 8, mode: WriteMode::Writeback }];
     let mut world = World::new(setup);
     world.run_dry()?;
+    Ok(world)
+}
+
+/// A cache of 32 MiB that has the first requests of a stream.
+fn world(fetch: &str) -> Result<World, Violation> {
+    let mut world = empty(fetch, 64)?;
     for at in 0..REQUESTS {
         read(&mut world, at)?;
     }
@@ -260,15 +265,9 @@ fn memory_is_given_back() -> Result<(), Violation> {
 /// Blocks of a request beside which no neighbours lie.
 const WIDEST: u64 = 64;
 
-/// A cold cache of 64 MiB before a volume of 64 MiB, of which a stream asked for the first requests.
+/// A cache of 64 MiB, cold but for the first requests of a stream.
 fn cold(requests: u64) -> Result<World, Violation> {
-    let mut composition = Composition::plain_log();
-    composition.set("fetch", "neighbourhood").expect("a choice of that axis");
-    let mut setup =
-        Setup { composition: composition.text(), segments: 128, segment_blocks: 128, ..Setup::new(1) };
-    setup.volumes = vec![VolumeSetup { sectors: 16 * 1024 * 8, mode: WriteMode::Writeback }];
-    let mut world = World::new(setup);
-    world.run_dry()?;
+    let mut world = empty("neighbourhood", 128)?;
     for at in 0..requests {
         let ticket = read_widest(&mut world, at);
         world.succeed(ticket)?;
