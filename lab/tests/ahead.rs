@@ -323,6 +323,29 @@ fn who_asks_an_origin_for_several_at_a_time_is_not_read_ahead_of() -> Result<(),
     Ok(())
 }
 
+/// A disk that has always one more read of a row beside another does not turn to that.
+#[test]
+fn no_origin_is_read_ahead_while_somebody_has_waited_for_it() -> Result<(), Violation> {
+    for (waited_ms, is_ahead) in [(10, true), (30, false)] {
+        let mut world = cold(0)?;
+        let elsewhere = blocks(15_000, 1);
+        world.hold(move |io| is_read_of_origin(io) && io.touches(elsewhere));
+        let other = world.read(0, elsewhere);
+        world.pass(waited_ms * Nanos::MILLISECOND)?;
+        let before = counters(&world).beside_blocks;
+        for at in 0..12 {
+            let ticket = read_widest(&mut world, at);
+            world.succeed(ticket)?;
+        }
+        let ahead_blocks = counters(&world).beside_blocks - before;
+        assert_eq!(ahead_blocks > 0, is_ahead, "after {waited_ms} ms: {ahead_blocks}");
+        world.release();
+        world.succeed(other)?;
+        world.verify()?;
+    }
+    Ok(())
+}
+
 /// What is written to while it is read ahead, or after that, does not count; nor does what was not read.
 #[test]
 fn what_an_origin_had_before_a_write_is_not_read() -> Result<(), Violation> {

@@ -34,8 +34,8 @@ const ROW_PARTS: u64 = 4;
 /// Limits of what is read ahead of a stream at a time, in blocks.
 const WINDOW_BLOCKS_MIN: u64 = 4;
 const WINDOW_BLOCKS_MAX: u64 = 128;
-/// A client with more requests of a stream under way reads ahead himself, until so many came that were alone: of an origin no
-/// more is read, since a disk that chooses among many reads of a row gets them out of order.
+/// A client with more requests of a stream under way counts as one who needs no help, until so many came that were alone: no more
+/// is read of the origin, since a disk that chooses among many reads of a row gets them out of order.
 const DEPTH_MAX: usize = 2;
 const DEEP_TURNS: u32 = 64;
 /// The most that is read ahead of a stream from the origin, in blocks: where reads take a search, and where long ones only keep
@@ -95,7 +95,7 @@ struct Stream {
     runs: Vec<Run>,
     /// The end of all that was read ahead of it.
     ahead_end: BlockKey,
-    /// For so many requests more its client counts as one who reads ahead himself.
+    /// For so many requests more its client counts as one who needs no help ([`DEPTH_MAX`]).
     deep_turns: u32,
 }
 
@@ -298,6 +298,10 @@ impl<S: Store> Machine<S> {
         let at = self.ahead.stream_of(first, BlockKey(first.0 + asked.count), memory);
         let next = self.ahead.streams[at].next;
         self.ahead.drop_runs(at, |run| run.end() <= next, memory);
+        let window = (self.ahead.streams[at].row_blocks / ROW_PARTS).min(ORIGIN_WINDOW_BLOCKS_MAX);
+        if window < asked.count.max(WINDOW_BLOCKS_MIN) {
+            return;
+        }
         let is_deep = self.is_deep(volume, next, asked.count);
         let turns = &mut self.ahead.streams[at].deep_turns;
         *turns = if is_deep { DEEP_TURNS } else { turns.saturating_sub(1) };
@@ -308,11 +312,6 @@ impl<S: Store> Machine<S> {
         // A block that the volume ends in may have no place of its own.
         let volume_end = first.0 - asked.first + in_use.size_sectors / SECTORS_PER_BLOCK;
         let stream = &self.ahead.streams[at];
-        let window = (stream.row_blocks / ROW_PARTS).min(ORIGIN_WINDOW_BLOCKS_MAX);
-        let cached_window = window.min(WINDOW_BLOCKS_MAX);
-        if window < asked.count.max(WINDOW_BLOCKS_MIN) {
-            return;
-        }
         let mut from = stream.ahead_end.max(next);
         // More is read when half of a window was asked for.
         let ahead_blocks = from.0 - next.0;
@@ -320,7 +319,7 @@ impl<S: Store> Machine<S> {
             true => (next.0 + window).min(volume_end),
             false => next.0,
         };
-        let cached_end = end_of(cached_window);
+        let cached_end = end_of(window.min(WINDOW_BLOCKS_MAX));
         let origin = &in_use.origin;
         let origin_window = if origin.is_known_as_quick(self.now) {
             QUICK_WINDOW_BLOCKS_MAX

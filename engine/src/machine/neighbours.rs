@@ -5,6 +5,9 @@
 //! it enters if that pays. How far is learned ([`neighbourhood`](crate::policies::fetch::neighbourhood)), and what pays
 //! ([`warm_up`](crate::policies::fetch::warm_up)).
 //!
+//! What a stream is about to ask its origin for lies here, too ([`ahead`](super::ahead)): nothing is learned from that, and what
+//! nobody asks for does not enter.
+//!
 //! HAZARD 1: a neighbour counts only while its stamp holds: nothing was written, destaged, discarded or bypassed there since
 //! its read began. It is compared at each use, so whatever changes a block need not know of neighbours.
 
@@ -71,7 +74,7 @@ impl Beside {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counts {
     Hit,
-    /// It was read for this very client, a moment before he asked.
+    /// It was read for this very request, a moment before that came.
     Miss,
     /// It was counted, or will be.
     Nothing,
