@@ -5,7 +5,7 @@ use engine::units::{BLOCK_BYTES, Nanos, VolumeIndex};
 use forebay_lab::disk::Fate;
 use forebay_lab::disk::faults::{Fault, Kind, Planned};
 use forebay_lab::violation::Violation;
-use forebay_lab::world::{IoView, Setup, World, blocks, sectors};
+use forebay_lab::world::{HeldFlushes, IoView, Latency, Setup, World, blocks, sectors};
 
 /// Where no client flushes the engine does, so that a crash leaves little to verify.
 #[test]
@@ -66,6 +66,38 @@ fn what_waits_to_enter_is_void_by_its_own_blocks_alone() -> Result<(), Violation
         let counters = world.engine().expect("it runs").status().volumes[0].counters;
         assert_eq!((counters.fill_blocks, counters.fill_dropped_blocks), (entered, 4 - entered));
         world.verify()?;
+    }
+    Ok(())
+}
+
+/// Goal: a disk that ends no flush while it is given changes is imitated, and a client's flush waits for it.
+/// Method: two writes under way at any time until the flush is answered, on such a disk and on another one.
+#[test]
+fn a_flush_goes_on_while_its_device_is_given_changes() -> Result<(), Violation> {
+    for origins in [false, true] {
+        let mut setup = Setup::new(1).with_modes(&[WriteMode::Passthrough]);
+        setup.held_flushes = HeldFlushes { origins, ..HeldFlushes::default() };
+        // Slow, so that the flush's answer is among the newest, which a world keeps.
+        setup.origin_latency =
+            Latency { least_ns: 10 * Nanos::MILLISECOND, most_ns: 20 * Nanos::MILLISECOND };
+        let mut world = World::new(setup);
+        world.run_dry()?;
+        let write = world.write(0, blocks(2, 1));
+        world.succeed(write)?;
+        let flush = world.flush(0);
+        let began_ns = world.now_ns();
+        let mut under_way = [0, 1].map(|block| world.write(0, blocks(block, 1)));
+        while world.answer(flush).is_none() {
+            for (block, write) in (0..).zip(&mut under_way) {
+                if world.answer(*write).is_some() {
+                    *write = world.write(0, blocks(block, 1));
+                }
+            }
+            world.step()?;
+        }
+        let took_ms = (world.now_ns() - began_ns) / Nanos::MILLISECOND;
+        assert_eq!(took_ms >= 2000, origins, "the flush took {took_ms} ms");
+        world.finish()?;
     }
     Ok(())
 }

@@ -13,6 +13,7 @@
 //! | write error (the range: old, new or torn) | the cache latches | the cache latches | the cache latches | EIO to a client's write; a destage is repeated |
 //! | flush error (what was unflushed: kept, lost, still volatile) | the cache latches | the same | the same | EIO to whoever waits; a destage is repeated |
 //! | latency spike | nothing but time | the same | the same | the same |
+//! | flush that goes on while changes are under way, two seconds at the most | nothing but time | the same | the same | the same |
 //! | slow for long | reads of what is clean pass it by; nothing but time | the same | the same | nothing but time |
 //! | hang | after the driver's timeout the device counts as gone | the same | the same | the same |
 //! | bit rot | the other copy counts | recovery refuses what was durable; the log's end: `world/log_end.rs` | clean: the origin answers; dirty: EIO there, never old data; the log's end: the same | not injected: an origin has no checksums |

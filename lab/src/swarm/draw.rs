@@ -163,6 +163,11 @@ impl Options {
         self.set(Knob::streams, *random.pick(&[0, 0, 0, 20, 60]));
     }
 
+    /// Draws the devices whose flushes others hold up.
+    pub(super) fn draw_held_flushes(&mut self, random: &mut Random) {
+        self.set(Knob::held_flushes, if random.one_in(6) { random.between(1, 3) } else { 0 });
+    }
+
     /// Draws events between two lives of a cache: origins and caches that change, refused starts, hasty stops, an operator's jobs.
     pub(super) fn draw_between_lives(&mut self, random: &mut Random) {
         self.set(Knob::origin_changes, if random.one_in(2) { random.between(10, 80) } else { 0 });

@@ -277,4 +277,6 @@ knobs! {
     checkpoint_interval = 256,
     /// Per cent of rounds in which somebody reads on and on, and others write there.
     streams = 0,
+    /// Devices that end no flush while they are given changes: 1 the cache, 2 origins, 3 all.
+    held_flushes = 0,
 }

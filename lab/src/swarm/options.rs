@@ -3,7 +3,7 @@
 use super::knobs::Knob;
 use super::slot_rules::slot_rules;
 use crate::random::Random;
-use crate::world::{Latency, ServerSetup, Setup, SlotSetup, Trouble, VolumeSetup};
+use crate::world::{HeldFlushes, Latency, ServerSetup, Setup, SlotSetup, Trouble, VolumeSetup};
 use engine::composition::Composition;
 use engine::composition::axes::{PersistenceChoice, Placement};
 use engine::effect::WriteMode;
@@ -113,6 +113,7 @@ impl Options {
         options.draw_trickles(&mut random.fork(18));
         options.draw_checkpoints(&mut random.fork(19));
         options.draw_streams(&mut random.fork(20));
+        options.draw_held_flushes(&mut random.fork(21));
         options
     }
 
@@ -151,6 +152,7 @@ impl Options {
                 Knob::checkpoint_blocks,
                 Knob::checkpoint_interval,
                 Knob::streams,
+                Knob::held_flushes,
             ])
             .without(SERVERS)
             .with_devices_alone()
@@ -544,6 +546,10 @@ impl Options {
             cache_latency: latency(Knob::cache_us),
             origin_latency: latency(Knob::origin_us),
             origin_can_discard: self.get(Knob::origin_discards) > 0,
+            held_flushes: HeldFlushes {
+                cache: self.get(Knob::held_flushes) & 1 > 0,
+                origins: self.get(Knob::held_flushes) & 2 > 0,
+            },
             servers: ServerSetup {
                 volumes: self.get(Knob::remote),
                 request_sectors: self.get(Knob::server_sectors).min(65_536),

@@ -3,6 +3,7 @@
 use super::World;
 use super::operations::{InFlight, IoView, OpId};
 use super::servers::EVENT;
+use super::setup::FLUSH_HELD_NS_MAX;
 use super::trace::What;
 use crate::content::{Sector, Source};
 use crate::disk::faults::{Fault, Kind};
@@ -81,6 +82,7 @@ impl World {
             from,
             content,
             ticket,
+            begun_ns: self.clock.now_ns(),
             landed: None,
             fault,
             result: Ok(()),
@@ -213,10 +215,27 @@ impl World {
         self.clock.at(now + takes_ns, event(op, ANSWER));
     }
 
+    /// Whether a flush goes on because its device is given changes, and ends no flush meanwhile.
+    fn is_flush_held_up(&self, op: u64) -> bool {
+        let Some(InFlight { view, begun_ns, .. }) = self.in_flight.get(&op) else { return false };
+        let (target, held) = (view.target, &self.setup.held_flushes);
+        let is_held_up = match target {
+            Target::Cache | Target::Mirror => held.cache,
+            Target::Origin(_) => held.origins && self.servers.has(target).is_none(),
+            Target::State => false,
+        };
+        let mut others = self.in_flight.values().filter(|other| other.view.target == target);
+        is_held_up
+            && view.kind == Kind::Flush
+            && self.clock.now_ns() < begun_ns + FLUSH_HELD_NS_MAX
+            && others.any(|other| other.view.kind.is_change())
+    }
+
     pub(super) fn device_event(&mut self, event: u64) {
         let (op, what) = (event >> 2, event & 3);
         match what {
             LAND => self.land(op),
+            ANSWER if self.is_flush_held_up(op) => self.schedule(op),
             ANSWER => self.answer_op(op),
             EVENT => self.server_event(event),
             _ => self.time_out(op),

@@ -31,7 +31,7 @@ pub use image::CutImage;
 pub use operations::{IoView, OpId};
 pub use requests::{Answer, Ticket};
 pub use servers::{Found, ServerCounts, ServerSetup, Trouble};
-pub use setup::{Latency, Setup, SlotSetup, VolumeSetup};
+pub use setup::{HeldFlushes, Latency, Setup, SlotSetup, VolumeSetup};
 pub use start::Refusal;
 pub use trace::{Trace, What};
 

@@ -60,6 +60,8 @@ pub(super) struct InFlight {
     /// Content of a change when it was issued.
     pub content: Option<Content>,
     pub ticket: Option<FlushTicket>,
+    /// The time when it was issued.
+    pub begun_ns: u64,
     /// The write's serial once it landed.
     pub landed: Option<u64>,
     pub fault: Option<Fault>,

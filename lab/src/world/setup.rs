@@ -119,6 +119,8 @@ pub struct Setup {
     pub origin_latency: Latency,
     /// Whether the origins can discard.
     pub origin_can_discard: bool,
+    /// Devices that end no flush while they are given changes.
+    pub held_flushes: HeldFlushes,
     /// The origins that are behind servers.
     pub servers: ServerSetup,
     /// Origins keep what they acknowledge, as if each write were flushed.
@@ -128,6 +130,18 @@ pub struct Setup {
     /// A device operation without an answer after this long counts as failed, and its device as gone.
     pub device_timeout_ns: u64,
 }
+
+/// Devices that end no flush while they are given changes, as disks do that write everything they hold.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HeldFlushes {
+    /// The cache, and its mirror.
+    pub cache: bool,
+    /// Origins that are behind no server.
+    pub origins: bool,
+}
+
+/// The longest time that a flush is held up.
+pub(super) const FLUSH_HELD_NS_MAX: u64 = 2 * Nanos::SECOND;
 
 /// The longest time that a fill waits for others where a setup has no bounds of its own.
 const SCRIPT_FILL_WAIT_NS: u64 = 10 * Nanos::MILLISECOND;
@@ -163,6 +177,7 @@ impl Setup {
             cache_latency: Latency { least_ns: 20_000, most_ns: 200_000 },
             origin_latency: Latency { least_ns: 50_000, most_ns: 2_000_000 },
             origin_can_discard: true,
+            held_flushes: HeldFlushes::default(),
             servers: ServerSetup::default(),
             origins_keep: false,
             cache_keeps: false,
