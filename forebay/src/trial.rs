@@ -1,10 +1,12 @@
-//! The trial of a cache device at `create`: what was found, and in one line what the device is good for.
+//! The trial of a cache device at `create`: what was found, and in one line what the device is good for beside its origin.
 
 use crate::output::Size;
-use engine::units::Nanos;
+use engine::units::{BLOCK_BYTES, Nanos};
+use live::devices::Device;
 use live::trial::Trial;
 use serde::Serialize;
 use std::fmt;
+use std::time::Duration;
 
 /// The time of a trial of a block device, unless another one is wanted. A trial of anything else has to be asked for.
 pub const TRIAL_SECONDS: u32 = 30;
@@ -18,6 +20,8 @@ const SLOW_READ_NS: u64 = 12 * MILLISECOND_NS;
 const UNSEEN_FLUSH_NS: u64 = 100_000;
 /// The flush says something if there was as much to be flushed.
 const SEEN_BYTES: u64 = 16 << 20;
+/// The origin is read for one in so many seconds of the trial.
+const ORIGIN_ONE_IN: u32 = 10;
 const MILLISECOND_NS: u64 = Nanos::SECOND / 1000;
 
 /// The findings, as they are printed.
@@ -105,6 +109,19 @@ fn flushes_seen(trial: &Trial) -> FlushesSeen {
 }
 
 impl Findings {
+    /// A warning where the origin answers reads as soon as this device does beside writes.
+    #[must_use]
+    pub fn lag(&self, origin_read_us: u64) -> Option<String> {
+        (self.read_p50_us >= origin_read_us).then(|| {
+            format!(
+                "the origin answers a read in {}, the cache in {} beside writes: what is cached is read no sooner, unless the origin \
+                 was read where it has no data",
+                Time(origin_read_us),
+                Time(self.read_p50_us)
+            )
+        })
+    }
+
     /// A warning where flushes have not been seen to do anything.
     #[must_use]
     pub fn doubt(&self) -> Option<String> {
@@ -117,6 +134,16 @@ impl Findings {
             )
         })
     }
+}
+
+/// The time that half of the reads of an origin take at most, tried for a part of those seconds; nothing if it cannot be
+/// read.
+#[must_use]
+pub fn origin_read_us(origin: &Device, seconds: u32) -> Option<u64> {
+    let time = Duration::from_secs(seconds.into()) / ORIGIN_ONE_IN;
+    let is_large_enough = origin.size_bytes() >= BLOCK_BYTES;
+    let read = is_large_enough.then(|| live::trial::read(origin, time).ok()).flatten()?;
+    (read.count > 0).then_some(read.p50_ns / 1000)
 }
 
 impl fmt::Display for Findings {
@@ -152,7 +179,6 @@ impl fmt::Display for Time {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn trial() -> Trial {
         let mut trial = Trial {
@@ -178,6 +204,15 @@ mod tests {
         slow.steady_bytes_per_second = 90 << 20;
         let said = good_for(&slow);
         assert!(said.contains("writeback helps only") && said.contains("writearound"), "{said}");
+    }
+
+    #[test]
+    fn a_cache_that_is_no_faster_than_its_origin_is_told() {
+        let mut trial = trial();
+        trial.read.p50_ns = 300_000;
+        let findings = Findings::from(&trial);
+        assert!(findings.lag(100).is_some_and(|lag| lag.contains("100 us, the cache in 300 us")));
+        assert_eq!(findings.lag(8000), None);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The trial of a device that is to be a cache: what a flush costs, how fast it writes when its own write buffer is full, and how
-//! long a read takes beside writes.
+//! long a read takes beside writes. Of its origin: how long a read takes.
 //!
 //! It overwrites the device, once at the most, so that its wear is known. Its data cannot be compressed.
 
@@ -77,6 +77,19 @@ pub fn run(device: &Device, time: Duration) -> Result<Trial, Errno> {
         steady_bytes_per_second: writes.steady,
         read,
     })
+}
+
+/// Reads small places of a device, one after another, for as long as `time`. Nothing is written.
+///
+/// # Errors
+/// The device's errno.
+///
+/// # Panics
+/// If the device has less than a small place.
+pub fn read(device: &Device, time: Duration) -> Result<Latency, Errno> {
+    let total_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    assert!(device.size_bytes() >= SMALL_BYTES, "a device has a place to read");
+    read_until(device, &Data::new(), device.size_bytes(), clock::now().plus(total_ns))
 }
 
 /// Random bytes, and places.
@@ -190,17 +203,6 @@ fn rates(slots: &[u64], slot_ns: u64, took_ns: u64) -> Writes {
 fn try_reads(device: &Device, data: &Data, until: Nanos, writes: Writes) -> Result<Latency, Errno> {
     let written_bytes = writes.bytes.max(LARGE_BYTES);
     let is_over = AtomicBool::new(false);
-    let mut waited = Histogram::new();
-    let mut read = || {
-        let mut image = BlockingDevice::new(device);
-        let mut bytes = [0; SMALL_BYTES as usize];
-        while clock::now() < until {
-            let start = clock::now();
-            image.read_at(data.place(SMALL_BYTES, written_bytes), &mut bytes)?;
-            waited.record(clock::now().since(start));
-        }
-        Ok(())
-    };
     let write = || {
         let mut image = BlockingDevice::new(device);
         let rate = (writes.steady / BESIDE_ONE_IN).max(1);
@@ -216,10 +218,22 @@ fn try_reads(device: &Device, data: &Data, until: Nanos, writes: Writes) -> Resu
     };
     std::thread::scope(|scope| {
         let writer = scope.spawn(write);
-        let result = read();
+        let result = read_until(device, data, written_bytes, until);
         is_over.store(true, Ordering::Relaxed);
         joined(writer).and(result)
-    })?;
+    })
+}
+
+/// Reads small places before `end_bytes`, one after another.
+fn read_until(device: &Device, data: &Data, end_bytes: u64, until: Nanos) -> Result<Latency, Errno> {
+    let mut image = BlockingDevice::new(device);
+    let mut bytes = [0; SMALL_BYTES as usize];
+    let mut waited = Histogram::new();
+    while clock::now() < until {
+        let start = clock::now();
+        image.read_at(data.place(SMALL_BYTES, end_bytes), &mut bytes)?;
+        waited.record(clock::now().since(start));
+    }
     Ok(summary(&waited))
 }
 
@@ -240,6 +254,14 @@ mod tests {
         assert!(disk.read.p50_ns > 10 * ssd.read.p50_ns, "{disk:?} {ssd:?}");
         assert!(disk.steady_bytes_per_second < ssd.steady_bytes_per_second, "{disk:?} {ssd:?}");
         assert!(disk.written_bytes <= 64 << 20 && ssd.written_bytes <= 64 << 20);
+    }
+
+    #[test]
+    fn reads_alone_take_the_time_of_a_turn() {
+        let spec = parse("model:hdd?size=64M").expect("a device's name");
+        let device = open(&spec, Access::ReadOnlyExclusive).expect("it opens");
+        let read = read(&device, Duration::from_millis(300)).expect("it works");
+        assert!(read.count > 10 && read.p50_ns > Nanos::SECOND / 1000, "{read:?}");
     }
 
     #[test]

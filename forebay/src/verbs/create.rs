@@ -12,7 +12,7 @@ use crate::report::Division;
 use crate::startup::{index_bytes, random_bytes};
 use crate::state::{StateDirectory, hexadecimal};
 use crate::superblock::{self, system};
-use crate::trial::{Findings, TRIAL_SECONDS};
+use crate::trial::{self, Findings, TRIAL_SECONDS};
 use anyhow::{Context, Result, anyhow, bail};
 use engine::composition::Composition;
 use engine::composition::axes::PersistenceChoice;
@@ -56,6 +56,9 @@ struct Created {
     /// The same of the second half.
     #[serde(skip_serializing_if = "Option::is_none")]
     mirror_trial: Option<Findings>,
+    /// The time of half of the origin's reads, if the cache device was tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    origin_read_p50_us: Option<u64>,
 }
 
 pub(super) fn run(arguments: Create) -> Result<()> {
@@ -127,6 +130,7 @@ pub(super) fn run(arguments: Create) -> Result<()> {
         index_bytes: index_bytes(&superblock, mirror_spec.is_some()),
         trial: None,
         mirror_trial: None,
+        origin_read_p50_us: None,
     };
     superblock::note_change(&mut superblock, "", "profile", "", &created.profile);
     superblock::note_change(&mut superblock, &volume.name, "origin", "", &volume.origin);
@@ -139,6 +143,11 @@ pub(super) fn run(arguments: Create) -> Result<()> {
     }
     created.trial = tried(&cache, trial_seconds)?;
     created.mirror_trial = mirror.as_ref().map_or(Ok(None), |mirror| tried(mirror, trial_seconds))?;
+    if let Some(findings) = &created.trial {
+        created.origin_read_p50_us = trial::origin_read_us(&origin, trial_seconds.unwrap_or(TRIAL_SECONDS));
+        let lag = created.origin_read_p50_us.and_then(|origin_us| findings.lag(origin_us));
+        lag.iter().for_each(|lag| notice(format_args!("{lag}")));
+    }
     match &mirror {
         Some(mirror) => format_both([&cache, mirror], &mut superblock)?,
         None => format(&cache, &mut superblock)?,

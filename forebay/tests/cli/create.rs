@@ -42,7 +42,10 @@ fn a_device_is_tried_before_it_is_formatted() {
     let store = place.file("store.img", 64 * MIB);
     let disk = format!("model:hdd?store={store}&write_cache=off");
     let create = ["create", "--origin", &origin, "--cache", &disk, "--trial-seconds", "2"];
-    let text = place.done(&create);
+    let output = place.forebay(&create);
+    let (text, said) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("the origin answers a read in") && said.contains("no sooner"), "{said}");
     assert!(text.contains("trial of 2 s: flush"), "{text}");
     assert!(text.contains("as on a hard disk") || text.contains("as for a hard disk"), "{text}");
     place.done(&["check", &disk]);
@@ -54,6 +57,7 @@ fn a_device_is_tried_before_it_is_formatted() {
     assert!(trial["written_bytes"].as_u64().unwrap() <= 64 * MIB, "{trial}");
     assert!(trial["steady_bytes_per_second"].as_u64().unwrap() < 300 * MIB, "{trial}");
     assert!(trial["read_p50_us"].as_u64().unwrap() > 1000, "{trial}");
+    assert!(created["origin_read_p50_us"].as_u64().unwrap() < 1000, "{created}");
 }
 
 #[test]
