@@ -286,6 +286,33 @@ fn a_read_beside_a_write_does_not_believe_what_a_failed_flush_left() -> Result<(
     Ok(())
 }
 
+/// Goal: a block whose checksum becomes known while it is read is compared with that.
+/// Method: a power cut leaves a block in an open area. It is written in its place and read; behind the write it rots, before
+/// the read is carried out.
+#[test]
+fn a_read_is_compared_with_what_became_known_meanwhile() -> Result<(), Violation> {
+    let mut setup = Setup { cache_keeps: true, ..Setup::new(7) };
+    setup.slots = Some(SlotSetup::new(64, Composition::plain_slots()));
+    let mut world = World::new(setup);
+    let first = world.write_fua(0, blocks(16, 1));
+    world.succeed(first)?;
+    world.cut_power(|_| Fate::Lost);
+    world.open()?;
+    let place = world.copies_of(0, 16 * 8)[0];
+    world.hold(move |io| io.first == place && (io.is_cache(Kind::Write) || io.is_cache(Kind::Read)));
+    let changing = world.write(0, blocks(16, 1));
+    let write = world.until_pending(move |io| io.is_cache(Kind::Write) && io.first == place)?;
+    let reading = world.read(0, blocks(16, 1));
+    let read = world.until_pending(|io| io.is_cache(Kind::Read))?;
+    world.complete(write.id)?;
+    assert!(world.rot_cache(place, 3), "the device keeps what it was given");
+    world.complete(read.id)?;
+    world.release();
+    assert_eq!(world.wait(reading)?, Err(Errno::IO), "the only copy of the block rotted");
+    world.succeed(changing)?;
+    world.verify()
+}
+
 /// Goal: a write keeps the slots that it finds. Method: all slots are taken, and a write begins in a piece that wants to be
 /// promoted and ends in the one that would leave first.
 #[test]
