@@ -172,6 +172,16 @@ impl Engine {
         runs.into_iter().map(|run| (run.first, run.count)).collect()
     }
 
+    /// Whether the cache has data of a block that the origin lacks, as far as it knows: what no flush of the origin covers counts.
+    #[must_use]
+    pub fn is_dirty(&self, volume: VolumeIndex, block: u64) -> bool {
+        let blocks = Blocks { first: block, count: 1 };
+        match &self.0 {
+            Inner::Log(machine) => machine.has_dirty(volume, blocks),
+            Inner::Slots(machine) => machine.has_dirty(volume, blocks),
+        }
+    }
+
     /// Takes the bad blocks that [`RequestOp::Scrub`](crate::effect::RequestOp::Scrub) found since the last time; the first
     /// thousand, if nobody took them for long.
     pub fn take_scrubbed(&mut self) -> Vec<Scrubbed> {

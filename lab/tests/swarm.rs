@@ -235,6 +235,14 @@ const ONCE_FAILED: &[(u64, &str, &str)] = &[
          unflushed_blocks=256",
         "a volume grew while its last block was written home and not flushed",
     ),
+    (
+        1_000_002_080,
+        "sectors1=8192 sectors2=8192 mode0=0 mode1=0 cuts=2 writes=5 pause_ms=1 kills=0 stops=1 drains=1 detach=0 faulty=42 \
+         cache_flush_error=0 cache_gone=22 origin_write_error=36431 slow=58 cache_us=100 origin_us=1000 idle_ms=300 \
+         flush_after_ms=500 destage_runs=16 false_dirty_blocks=256 sick_stops=29 holds=63 warms=1 rooms=53 strict=1 \
+         lag_blocks=65536 lag_ms=30000",
+        "lab: a failed flush took what an earlier life had written around its failed cache, which had other blocks by then",
+    ),
 ];
 
 #[test]

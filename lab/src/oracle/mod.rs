@@ -537,11 +537,11 @@ impl Oracle {
         }
     }
 
-    /// A failed flush of an origin took unflushed content of this range: what a power cut might have left may
-    /// be there. `is_only_copy` if the cache has nothing of the volume that is not home.
-    pub fn origin_lost(&mut self, volume: usize, range: SectorRange, is_only_copy: bool) {
+    /// A failed flush of an origin took unflushed content of this range, which the cache has not: what a power cut might have
+    /// left may be there. `is_told` if a FLUSH has to fail because of it.
+    pub fn origin_lost(&mut self, volume: usize, range: SectorRange, is_told: bool) {
         let Moment(now) = self.moment();
-        if let (0, true, Some(judge)) = (volume, is_only_copy, &mut self.order) {
+        if let (0, true, Some(judge)) = (volume, is_told, &mut self.order) {
             judge.lost(range);
         }
         let volume = &mut self.volumes[volume];
@@ -550,7 +550,7 @@ impl Oracle {
             if volume.cells[sector as usize] & OPEN != 0 {
                 let durable = volume.durable();
                 let candidates = volume.candidates(sector);
-                let newest = candidates.newest_unflushed(durable).filter(|_| is_only_copy);
+                let newest = candidates.newest_unflushed(durable).filter(|_| is_told);
                 // What was under way when the process ended was promised to nobody, and is lost as well.
                 if candidates.has_volatile(durable) {
                     candidates.lose_unflushed(now, durable, 0);

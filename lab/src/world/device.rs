@@ -10,12 +10,15 @@ use crate::disk::faults::{Fault, Kind};
 use crate::disk::{Content, FlushTicket};
 use crate::violation;
 use engine::effect::{Errno, Io, IoId, IoOp, Pieces, Target};
-use engine::units::{BLOCK_BYTES, Nanos, SectorRange, VolumeIndex};
+use engine::units::{BLOCK_BYTES, Nanos, SECTORS_PER_BLOCK, SectorRange, VolumeIndex};
 use std::rc::Rc;
 
 /// Limit of one device's operations under way: far above the need of an engine of a small cache, far below the number
 /// that an engine which forgets them would reach.
 const IN_FLIGHT_MAX: usize = 4096;
+
+/// A flush that is held up looks again after this time.
+const HELD_LOOK_NS: u64 = 5 * Nanos::MILLISECOND;
 
 const LAND: u64 = 0;
 const ANSWER: u64 = 1;
@@ -235,7 +238,7 @@ impl World {
         let (op, what) = (event >> 2, event & 3);
         match what {
             LAND => self.land(op),
-            ANSWER if self.is_flush_held_up(op) => self.schedule(op),
+            ANSWER if self.is_flush_held_up(op) => self.clock.at(self.clock.now_ns() + HELD_LOOK_NS, event),
             ANSWER => self.answer_op(op),
             EVENT => self.server_event(event),
             _ => self.time_out(op),
@@ -359,12 +362,10 @@ impl World {
         }
         for (first, sectors) in lost {
             match view.target {
-                // Data that has been in the log as dirty stays there until a flush succeeds.
-                Target::Origin(volume) if self.is_bypassed[volume.at()] => {
-                    let range = SectorRange { start: first, sectors };
-                    self.oracle.origin_lost(volume.at(), range, !self.has_dirty(volume));
+                Target::Origin(volume) => {
+                    let lost: Vec<u64> = (first..first + sectors).collect();
+                    self.lose_at_origin(volume.at(), &lost);
                 }
-                Target::Origin(_) => (),
                 // The other half has it.
                 _ if is_half => (),
                 _ => {
@@ -407,10 +408,25 @@ impl World {
         self.tell(op, io, view.target, result);
     }
 
-    pub(super) fn has_dirty(&self, volume: VolumeIndex) -> bool {
-        self.engine.as_ref().is_some_and(|engine| {
-            engine.status().volumes.iter().any(|v| v.index == volume && v.dirty_bytes > 0)
-        })
+    /// Tells the oracle of sectors of which an origin lost a change, where nothing but the origin had it.
+    pub(super) fn lose_at_origin(&mut self, volume: usize, lost: &[u64]) {
+        // Data that has been in the log as dirty stays there until a flush succeeds.
+        if !self.is_bypassed[volume] {
+            return;
+        }
+        let index = VolumeIndex(volume as u8);
+        // A change that is durable before it is answered was answered to nobody if it is lost. When there is no engine, nobody is
+        // told.
+        let is_always_durable =
+            self.servers.has(Target::Origin(index)).is_some() && self.setup.servers.without_flush;
+        let is_told = self.engine.is_some() && !is_always_durable;
+        for &start in lost {
+            let is_in_cache =
+                self.engine.as_ref().is_some_and(|engine| engine.is_dirty(index, start / SECTORS_PER_BLOCK));
+            if !is_in_cache {
+                self.oracle.origin_lost(volume, SectorRange { start, sectors: 1 }, is_told);
+            }
+        }
     }
 
     /// Tells the oracle of an injected error that is about to be answered.

@@ -13,7 +13,7 @@ use crate::world::{Trouble, What, World};
 use engine::effect::{Errno, Pieces};
 use engine::memory::Slice;
 use engine::remote::{self, Heard, Operation, Owner, Request};
-use engine::units::{SECTORS_PER_BLOCK, SectorRange, VolumeIndex};
+use engine::units::{SECTORS_PER_BLOCK, SectorRange};
 
 fn remote_kind(kind: Kind) -> remote::Kind {
     match kind {
@@ -289,21 +289,6 @@ impl World {
         let is_in = |sector: &u64| (range.start..range.end()).contains(sector);
         let lost: Vec<u64> = server.lost.iter().copied().filter(is_in).collect();
         self.lose_at_origin(volume, &lost);
-    }
-
-    /// Tells the oracle of acknowledged changes that an origin lost, where nothing but the origin had them.
-    pub(super) fn lose_at_origin(&mut self, volume: usize, lost: &[u64]) {
-        if !self.is_bypassed[volume] {
-            return;
-        }
-        // A change that is durable before it is answered was answered to nobody if it is lost. When there is no engine, nobody is
-        // told.
-        let is_told = self.engine.is_some() && !self.setup.servers.without_flush;
-        let is_only_copy = is_told && !self.has_dirty(VolumeIndex(volume as u8));
-        for &start in lost {
-            let range = SectorRange { start, sectors: 1 };
-            self.oracle.origin_lost(volume, range, is_only_copy);
-        }
     }
 
     /// Answers a request, on the connection on which it came.
