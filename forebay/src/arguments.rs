@@ -296,7 +296,7 @@ pub struct Create {
     #[arg(long)]
     pub sparse: bool,
     /// Try the cache device for so long before it is formatted, and say what it is good for; 0: not at all. It is written once at
-    /// the most [default: 30 for a block device, 0 for anything else].
+    /// the most, and the origin is read for a tenth of that time [default: 30 for a block device, 0 for anything else].
     #[arg(long, value_name = "SECONDS")]
     pub trial_seconds: Option<u32>,
     /// Where notes are kept.

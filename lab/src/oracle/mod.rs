@@ -537,29 +537,27 @@ impl Oracle {
         }
     }
 
-    /// A failed flush of an origin took unflushed content of this range, which the cache has not: what a power cut might have
-    /// left may be there. `is_told` if a FLUSH has to fail because of it.
-    pub fn origin_lost(&mut self, volume: usize, range: SectorRange, is_told: bool) {
+    /// A failed flush of an origin took unflushed content of a sector, which the cache has not: what a power cut might have left
+    /// may be there. `is_told` if a FLUSH has to fail because of it.
+    pub fn origin_lost(&mut self, volume: usize, sector: u64, is_told: bool) {
         let Moment(now) = self.moment();
         if let (0, true, Some(judge)) = (volume, is_told, &mut self.order) {
-            judge.lost(range);
+            judge.lost(sector);
         }
         let volume = &mut self.volumes[volume];
-        let end = range.end().min(volume.cells.len() as u64);
-        for sector in range.start..end {
-            if volume.cells[sector as usize] & OPEN != 0 {
-                let durable = volume.durable();
-                let candidates = volume.candidates(sector);
-                let newest = candidates.newest_unflushed(durable).filter(|_| is_told);
-                // What was under way when the process ended was promised to nobody, and is lost as well.
-                if candidates.has_volatile(durable) {
-                    candidates.lose_unflushed(now, durable, 0);
-                }
-                if let Some(newest) = newest {
-                    let before = volume.must_fail_flush.map_or(0, |untold| untold.newest);
-                    volume.must_fail_flush = Some(Untold { lost: now, newest: newest.max(before) });
-                }
-            }
+        if volume.cells.get(sector as usize).is_none_or(|cell| cell & OPEN == 0) {
+            return;
+        }
+        let durable = volume.durable();
+        let candidates = volume.candidates(sector);
+        let newest = candidates.newest_unflushed(durable).filter(|_| is_told);
+        // What was under way when the process ended was promised to nobody, and is lost as well.
+        if candidates.has_volatile(durable) {
+            candidates.lose_unflushed(now, durable, 0);
+        }
+        if let Some(newest) = newest {
+            let before = volume.must_fail_flush.map_or(0, |untold| untold.newest);
+            volume.must_fail_flush = Some(Untold { lost: now, newest: newest.max(before) });
         }
     }
 

@@ -128,10 +128,10 @@ impl OrderJudge {
         }
     }
 
-    /// The origin lost what it had of a range, and no flush covers.
-    pub fn lost(&mut self, range: SectorRange) {
+    /// The origin lost what it had of a sector, and no flush covers.
+    pub fn lost(&mut self, sector: u64) {
         let covered = self.flushes.last().map_or(0, |last| last.covers);
-        let all = self.sectors.range_mut(range.start..range.end()).flat_map(|(_, all)| all);
+        let all = self.sectors.get_mut(&sector).into_iter().flatten();
         for seen in all.filter(|seen| seen.required > covered && seen.own_flush.is_none()) {
             seen.is_doubtful |= seen.tag.is_some();
             seen.required = NEVER;

@@ -420,11 +420,11 @@ impl World {
         let is_always_durable =
             self.servers.has(Target::Origin(index)).is_some() && self.setup.servers.without_flush;
         let is_told = self.engine.is_some() && !is_always_durable;
-        for &start in lost {
+        for &sector in lost {
             let is_in_cache =
-                self.engine.as_ref().is_some_and(|engine| engine.is_dirty(index, start / SECTORS_PER_BLOCK));
+                self.engine.as_ref().is_some_and(|engine| engine.is_dirty(index, sector / SECTORS_PER_BLOCK));
             if !is_in_cache {
-                self.oracle.origin_lost(volume, SectorRange { start, sectors: 1 }, is_told);
+                self.oracle.origin_lost(volume, sector, is_told);
             }
         }
     }
