@@ -117,8 +117,10 @@ impl BlockingDevice {
             }
         };
         std::thread::scope(|scope| {
-            for _ in own..workers {
-                // Without another thread this one does more.
+            // Without another thread this one does more. One that finds no memory for its signal stack ends the
+            // process, so there is none where memory may come to an end.
+            let others = if is_memory_limited() { 0 } else { workers.saturating_sub(own) };
+            for _ in 0..others {
                 let _ = std::thread::Builder::new().spawn_scoped(scope, work);
             }
             beside();
@@ -153,6 +155,11 @@ fn cast_shadows(shadows: &[(u64, Vec<u8>)], offset_bytes: u64, bytes: &mut [u8])
                 .copy_from_slice(&shadow[place(from, *at)..place(to, *at)]);
         }
     }
+}
+
+/// Whether the process has a limit of address space (`ulimit -v`).
+fn is_memory_limited() -> bool {
+    rustix::process::getrlimit(rustix::process::Resource::As).current.is_some()
 }
 
 fn token() -> u64 {
