@@ -172,13 +172,14 @@ impl Engine {
         runs.into_iter().map(|run| (run.first, run.count)).collect()
     }
 
-    /// Whether the cache has data of a block that the origin lacks, as far as it knows: what no flush of the origin covers counts.
+    /// Whether the cache has data of a block that the origin lacks, as far as it knows: what no flush of the origin covers counts. A
+    /// cache that failed and was given up has nothing.
     #[must_use]
     pub fn is_dirty(&self, volume: VolumeIndex, block: u64) -> bool {
         let blocks = Blocks { first: block, count: 1 };
         match &self.0 {
-            Inner::Log(machine) => machine.has_dirty(volume, blocks),
-            Inner::Slots(machine) => machine.has_dirty(volume, blocks),
+            Inner::Log(machine) => machine.gives_back(volume, blocks),
+            Inner::Slots(machine) => machine.gives_back(volume, blocks),
         }
     }
 

@@ -243,6 +243,14 @@ const ONCE_FAILED: &[(u64, &str, &str)] = &[
          lag_blocks=65536 lag_ms=30000",
         "lab: a failed flush took what an earlier life had written around its failed cache, which had other blocks by then",
     ),
+    (
+        2_210_001_431,
+        "sectors1=8192 sectors2=8192 mode2=0 segments=64 segment_blocks=33 cuts=12 kills=3 stops=18 recovery_cuts=54 \
+         doubles=4 mode_changes=39 faulty=8 cache_flush_error=54022 origin_flush_error=93644 slow=52047 cache_us=4999 \
+         origin_us=19999 work_kib=16384 extents=65536 fill_wait_us=496 give_ups=27 lag_blocks=65536 lag_ms=30000 \
+         lasting=1 trickles=34 streams=16",
+        "lab: a failed flush took what a cache had that was given up by then, written through and not flushed",
+    ),
 ];
 
 #[test]

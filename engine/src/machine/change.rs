@@ -219,6 +219,11 @@ impl<S: Store> Machine<S> {
         })
     }
 
+    /// Whether the cache has data of some of these blocks that the origin lacks, and gives it back: it was not given up.
+    pub(crate) fn gives_back(&self, volume_index: VolumeIndex, blocks: Blocks) -> bool {
+        !self.volume(volume_index).is_given_up() && self.has_dirty(volume_index, blocks)
+    }
+
     // ---- into the log --------------------------------------------------------------------
 
     /// Reads the sectors of its first and last block that a partial write leaves into a work buffer; then
