@@ -87,6 +87,9 @@ mutations! {
     CopyOverChange,
     /// Rule 20: a dirty block rots on one half. It counts as lost, although the other half has it.
     RottenHalfBelieved,
+    /// Rule 20: v1 rots on the half that is read, and v2 was written behind it. A start copies the rotten block to the other half, as
+    /// nothing leads to it any more. The power fails, and takes v2: v1 is on neither half.
+    OverwrittenForgotten,
     /// Rule 20: a dirty block is appended again, as one that one half has alone. The half is lost, and the origin's v0 is read.
     DirtyKeptOnce,
     /// Rule 20: recovery asks one half for all payload of a batch, also for clean blocks that the other one has alone. The log ends

@@ -1,7 +1,7 @@
 //! Mirrored caches: runs of the swarm in which halves fail, are lost, rot and come back.
 
 use engine::effect::{Errno, RequestOp, Target, WriteMode};
-use engine::format::{PAIR_PAGE_OFFSETS, SEGMENTS_OFFSET};
+use engine::format::{PAIR_PAGE_OFFSETS, SEGMENTS_OFFSET, SUPERBLOCK_OFFSETS};
 use engine::pair::{Half, JoinError, Standing};
 use engine::units::Nanos;
 use forebay_lab::disk::Fate;
@@ -404,4 +404,92 @@ fn each_half_may_rot_somewhere_else() {
             world.succeed(rejoined).expect("it is copied");
         }
     }
+}
+
+/// Both pages of a half say soon that the other one is out, whether it fails or is not there at a start. If one rots, nothing
+/// counts that the other half had alone and that was written around the cache since.
+#[test]
+fn both_pages_say_who_is_out() -> Result<(), Violation> {
+    for is_away in [false, true] {
+        let modes = [WriteMode::Writearound, WriteMode::Writeback];
+        let volumes = modes.map(|mode| VolumeSetup { sectors: 800 * 8, mode }).to_vec();
+        let mut world = World::new(Setup { is_mirrored: true, volumes, ..Setup::new(1) });
+        world.run_dry()?;
+        let old = world.write(0, blocks(0, 16));
+        world.succeed(old)?;
+        let fill = world.read(0, blocks(0, 16));
+        world.succeed(fill)?;
+        world.pass(20 * Nanos::MILLISECOND)?;
+        let written = world.write_fua(1, blocks(9, 1));
+        world.succeed(written)?;
+        if is_away {
+            world.kill(|_| true);
+            world.take_half_away(Half::Second);
+            world.open()?;
+        } else {
+            world.fail_half(Half::Second, Failing::Once(Kind::Write));
+            let written = world.write_fua(1, blocks(9, 1));
+            world.succeed(written)?;
+        }
+        let new = world.write(0, blocks(0, 16));
+        world.succeed(new)?;
+        world.kill(|_| true);
+        world.half(Half::Second).faults.heal();
+        assert!(world.rot_newest_page(Half::First), "it has a page");
+        assert_eq!(world.standings(), [Standing::In, Standing::Out], "not there: {is_away}");
+        world.open()?;
+        world.verify()?;
+    }
+    Ok(())
+}
+
+fn writes_at(view: &IoView, offsets: &[u64]) -> bool {
+    view.kind == Kind::Write && offsets.iter().any(|at| view.first == at / 512)
+}
+
+/// A power cut leaves the newest page on the second half alone, and the one before rots on the first half, which is no older copy
+/// for that: what the second half lost, it has.
+#[test]
+fn a_half_whose_page_rots_is_no_older_copy() -> Result<(), Violation> {
+    let mut world = World::new(Setup { is_mirrored: true, ..Setup::new(1) });
+    world.run_dry()?;
+    let written = world.write_fua(0, blocks(10, 16));
+    world.succeed(written)?;
+    world.pass(50 * Nanos::MILLISECOND)?;
+    world.hold(|io| io.target == Target::Cache && writes_at(io, &PAIR_PAGE_OFFSETS));
+    let mut block = 32;
+    while world.pending(|io| writes_at(io, &PAIR_PAGE_OFFSETS)).is_empty() {
+        world.write(0, blocks(block, 16));
+        block += 16;
+        world.pass(5 * Nanos::MILLISECOND)?;
+    }
+    world.pass(5 * Nanos::MILLISECOND)?;
+    world.cut_power(|write| if write.target == Target::Cache { Fate::Lost } else { Fate::Kept });
+    assert!(world.rot_newest_page(Half::First), "it has two");
+    for draw in 0..64 {
+        world.rot_half(Half::Second, true, draw * 7);
+    }
+    assert_eq!(world.standings(), [Standing::In; 2]);
+    world.open()?;
+    world.verify()
+}
+
+/// A crash leaves one copy of the newest superblock on each half. That of the first half rots.
+#[test]
+fn the_newest_superblock_of_either_half_counts() -> Result<(), Violation> {
+    let volumes = vec![VolumeSetup { sectors: 800 * 8, mode: WriteMode::Writeback }; 2];
+    let mut world = World::new(Setup { is_mirrored: true, volumes, ..Setup::new(1) });
+    world.run_dry()?;
+    let [first_copy, second_copy] = SUPERBLOCK_OFFSETS.map(|offset| offset / 512);
+    world.submit(0, RequestOp::Detach);
+    let is_first = |io: &IoView| io.kind == Kind::Write && io.first == first_copy;
+    world.until_pending(is_first)?;
+    world.hold(move |io| io.kind == Kind::Write && io.first == second_copy);
+    world.until_pending(move |io| io.kind == Kind::Write && io.first == second_copy)?;
+    world.kill(|_| false);
+    let newest = world.update_of_pair();
+    assert!(world.half(Half::First).rot(first_copy, 300), "it is durable");
+    assert_eq!(world.update_of_pair(), newest);
+    world.open()?;
+    world.verify()
 }

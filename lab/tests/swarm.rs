@@ -288,6 +288,8 @@ fn every_mode_survives_cuts_kills_and_stops() {
                 // A half cannot be brought up to date while its device is gone.
                 (Knob::half_turns, 0),
                 (Knob::half_losses, 0),
+                // A block may rot on both halves.
+                (Knob::half_rot, 0),
                 // A volume whose last block is dirty does not grow: that would count as an error.
                 (Knob::growths, 0),
                 // Nor is a volume warmed that an operator set to passthrough.

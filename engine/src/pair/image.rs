@@ -8,13 +8,19 @@ use crate::format::{
 };
 use crate::image::{Image, Known, ReadAt};
 use crate::number::{index_wide, wide};
-use crate::recovery::{SuperblockError, load_superblock};
+use crate::recovery::{CopyHealth, SuperblockError, load_superblock};
 use alloc::string::String;
 use alloc::vec::Vec;
 
 /// The length that is compared and copied at a time.
 const COPY_BYTES: u64 = 256 << 10;
 const BLOCK: usize = 4096;
+/// Where both copies of the superblock are, by offset and length.
+const SUPERBLOCK_RANGES: [(u64, u64); 2] =
+    [(SUPERBLOCK_OFFSETS[0], wide(SUPERBLOCK_BYTES)), (SUPERBLOCK_OFFSETS[1], wide(SUPERBLOCK_BYTES))];
+
+/// The update of the newest superblock of a half, and how many of its copies are whole.
+type SuperblockRank = (u64, usize);
 
 /// Why two devices are not the halves of one cache that can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,11 +47,26 @@ pub enum JoinError {
 
 /// The newest page of a half on a device, if there is one.
 pub fn page_of<I: Image>(image: &mut I) -> Option<PairPage> {
+    last_page(image).map(|last| last.page)
+}
+
+/// The newest page of a half that is whole.
+#[derive(Clone, Debug)]
+struct LastPage {
+    page: PairPage,
+    /// The highest update that the half may have got: a copy that is damaged may have been the next one.
+    update_max: u64,
+}
+
+fn last_page<I: Image>(image: &mut I) -> Option<LastPage> {
     let copies = PAIR_PAGE_OFFSETS.map(|offset_bytes| {
         let bytes = image.read(offset_bytes, PAIR_PAGE_BYTES).ok()?;
         PairPage::decode(&bytes).ok()
     });
-    copies.into_iter().flatten().max_by_key(|page| page.update)
+    let is_one_damaged = copies.iter().any(Option::is_none);
+    let page = copies.into_iter().flatten().max_by_key(|page| page.update)?;
+    let update_max = page.update + u64::from(is_one_damaged);
+    Some(LastPage { page, update_max })
 }
 
 /// One device, or the two halves of a mirrored cache, as one.
@@ -75,44 +96,49 @@ impl<I: Image> Pair<I> {
     /// # Errors
     /// [`JoinError`].
     pub fn join(devices: [Option<I>; 2]) -> Result<Pair<I>, JoinError> {
-        let mut found: Vec<(I, Option<PairPage>)> = Vec::new();
+        let mut found: Vec<(I, Option<LastPage>, SuperblockRank)> = Vec::new();
         let mut refused = None;
         for mut device in devices.into_iter().flatten() {
             match load_superblock(&mut device) {
-                Ok((superblock, _)) => {
+                Ok((superblock, copies)) => {
                     // A page that an earlier cache left says nothing.
                     let size_bytes = device.size_bytes();
-                    let is_its =
-                        |page: &PairPage| page.set_id == superblock.set_id && page.size_bytes <= size_bytes;
-                    let page = page_of(&mut device).filter(is_its);
-                    found.push((device, page));
+                    let is_its = |LastPage { page, .. }: &LastPage| {
+                        page.set_id == superblock.set_id && page.size_bytes <= size_bytes
+                    };
+                    let last = last_page(&mut device).filter(is_its);
+                    let whole = copies.iter().filter(|copy| copy.is_whole()).count();
+                    found.push((device, last, (superblock.update, whole)));
                 }
                 Err(error) => refused = Some(error),
             }
         }
-        let has_page = found.iter().any(|(_, page)| page.is_some());
+        let has_page = found.iter().any(|(_, last, _)| last.is_some());
         if !has_page {
             let mut found = found.into_iter();
             return match (found.next(), found.next(), refused) {
-                (Some((device, _)), None, None) => Ok(Pair::alone(device)),
+                (Some((device, ..)), None, None) => Ok(Pair::alone(device)),
                 (None, _, Some(error)) => Err(error.into()),
                 (None, _, None) => Err(JoinError::Nothing),
                 (Some(_), ..) => Err(JoinError::NotOfPair),
             };
         }
         // Of the two there may be one that is no half: it does not count.
-        found.retain(|(_, page)| page.is_some());
         let mut halves: [Option<(I, PairPage)>; 2] = [None, None];
-        for (device, page) in found {
-            let Some(page) = page else { continue };
+        let (mut updates_max, mut superblocks) = ([0; 2], [(0, 0); 2]);
+        for (device, last, superblock) in found {
+            let Some(LastPage { page, update_max }) = last else { continue };
             let half = usize::from(page.half);
             if halves[half].is_some() || halves.iter().flatten().any(|(_, other)| other.set_id != page.set_id)
             {
                 return Err(JoinError::NotOfPair);
             }
+            updates_max[half] = update_max;
+            superblocks[half] = superblock;
             halves[half] = Some((device, page));
         }
-        let standings = judge(halves.each_ref().map(|half| half.as_ref().map(|(_, page)| page)))?;
+        let standings =
+            judge(halves.each_ref().map(|half| half.as_ref().map(|(_, page)| page)), updates_max)?;
         let newest = halves.iter().zip(standings).filter(|(_, standing)| *standing == Standing::In);
         let newest = newest.filter_map(|(half, _)| half.as_ref()).max_by_key(|(_, page)| page.update);
         let (_, page) = newest.ok_or(JoinError::Behind)?;
@@ -141,7 +167,13 @@ impl<I: Image> Pair<I> {
             half.filter(|_| is_in).map(|(device, _)| device)
         });
         let preferred = if halves[0].is_some() { Half::First } else { Half::Second };
-        let turned = Default::default();
+        let mut turned: [Vec<(u64, u64)>; 2] = Default::default();
+        // RULE 20: a copy that rotted may have been the newest superblock of its half.
+        let older =
+            Half::BOTH.into_iter().find(|half| superblocks[half.at()] < superblocks[half.other().at()]);
+        if let (Some(older), [Some(_), Some(_)]) = (older, &halves) {
+            turned[older.at()].extend(SUPERBLOCK_RANGES);
+        }
         Ok(Pair { halves, said: Some(said), preferred, turned, is_ready: false, page_updates })
     }
 
@@ -233,7 +265,7 @@ impl<I: Image> Pair<I> {
         self.is_ready = true;
         if self.halves.iter().all(Option::is_some) {
             self.copy_what_differs(known)?;
-            self.write_late_page()?;
+            self.write_late_pages()?;
         } else {
             // RULE 20: a process that crashed may have left the last page volatile. While the other copy is written, a power cut
             // would tear both.
@@ -255,15 +287,15 @@ impl<I: Image> Pair<I> {
     fn copy_what_differs(&mut self, known: Knows<'_>) -> Result<(), Errno> {
         let Some(said) = &self.said else { return Ok(()) };
         let (marks, size_bytes) = (said.marks.clone(), said.marks.size_bytes());
-        let superblocks = SUPERBLOCK_OFFSETS.map(|offset| (offset, wide(SUPERBLOCK_BYTES)));
         let regions = marks.marked().map(|region| marks.range(region));
         let preferred = self.preferred;
         let turned = core::mem::take(&mut self.turned[preferred.at()]);
         // RULE 20: what is damaged on the half that is read is mended first, or the rest would copy it.
         let from_other = turned.iter().map(|range| (preferred.other(), *range));
-        let others = superblocks.into_iter().chain(regions).map(|range| (preferred, range));
+        let ranges = from_other.chain(regions.map(|range| (preferred, range)));
         let mut copying = Copying { known, have_failed: [false; 2], from_other: &turned };
-        for (source, (from, len)) in from_other.chain(others) {
+        self.copy_superblocks(&mut copying)?;
+        for (source, (from, len)) in ranges {
             let mut at = from;
             while at < (from + len).min(size_bytes) {
                 let bytes = COPY_BYTES.min((from + len).min(size_bytes) - at);
@@ -281,6 +313,27 @@ impl<I: Image> Pair<I> {
             if have_failed[half.at()] && self.halves.iter().all(Option::is_some) {
                 self.lose(half);
             }
+        }
+        Ok(())
+    }
+
+    /// Copies the superblocks one after the other: a power cut may tear one, and the half needs another one then.
+    fn copy_superblocks(&mut self, copying: &mut Copying<'_>) -> Result<(), Errno> {
+        let is_other_newer = copying.is_from_other(SUPERBLOCK_RANGES[0].0);
+        let source = if is_other_newer { self.preferred.other() } else { self.preferred };
+        let mut ranges = SUPERBLOCK_RANGES;
+        if let Some(target) = &mut self.halves[source.other().at()]
+            && let Ok((_, [CopyHealth::Current, other])) = load_superblock(target)
+            && other != CopyHealth::Current
+        {
+            // The only one that is of use goes last.
+            ranges.reverse();
+        }
+        for (from, len) in ranges {
+            self.copy_range(source, from, index_wide(len), copying)?;
+            let Some(target) = &mut self.halves[source.other().at()] else { return Ok(()) };
+            // RULE 20: it still counts until what it alone has is on the other half.
+            copying.have_failed[source.other().at()] |= target.flush().is_err();
         }
         Ok(())
     }
@@ -370,18 +423,19 @@ impl<I: Image> Pair<I> {
     }
 
     /// RULE 20: a half whose page a crash kept from being written gets it now, before the next one is written: two that are
-    /// missing tell an older copy.
-    fn write_late_page(&mut self) -> Result<(), Errno> {
+    /// missing tell an older copy. One that rotted is written first, so that a page is there at any time.
+    fn write_late_pages(&mut self) -> Result<(), Errno> {
         let Some(said) = &self.said else { return Ok(()) };
-        let offset_bytes = PAIR_PAGE_OFFSETS[index_wide(said.update % 2)];
-        let pages = Half::BOTH
-            .map(|half| (self.page_updates[half.at()] < said.update).then(|| said.page(half, &said.marks)));
+        let pages = Half::BOTH.map(|half| said.page(half, &said.marks));
+        let (updates, newest) = (self.page_updates, said.update);
         let mut bytes = alloc::vec![0; PAIR_PAGE_BYTES];
         self.change(|half, device| {
-            let Some(page) = &pages[half.at()] else { return Ok(()) };
-            page.encode(&mut bytes);
-            device.write(offset_bytes, &bytes)?;
-            device.flush()
+            for update in updates[half.at()] + 1..=newest {
+                PairPage { update, ..pages[half.at()].clone() }.encode(&mut bytes);
+                device.write(PAIR_PAGE_OFFSETS[index_wide(update % 2)], &bytes)?;
+                device.flush()?;
+            }
+            Ok(())
         })
         .map(drop)
     }
@@ -399,7 +453,7 @@ impl<I: Image> Pair<I> {
                 device.write(offset_bytes, &bytes)?;
                 device.flush()
             })?;
-            if !has_lost {
+            if !has_lost && !self.said.as_ref().is_some_and(PairWords::is_out_told_once) {
                 return Ok(());
             }
         }
@@ -431,8 +485,8 @@ impl PairWords {
     }
 }
 
-/// RULE 20: which halves count, by what their pages say.
-fn judge(pages: [Option<&PairPage>; 2]) -> Result<[Standing; 2], JoinError> {
+/// RULE 20: which halves count, by what their pages say, and by the highest updates that these may have had.
+fn judge(pages: [Option<&PairPage>; 2], updates_max: [u64; 2]) -> Result<[Standing; 2], JoinError> {
     let standing_of = |page: &PairPage| if page.is_behind { Standing::Behind } else { Standing::In };
     Ok(match pages {
         [None, None] => return Err(JoinError::Nothing),
@@ -453,8 +507,8 @@ fn judge(pages: [Option<&PairPage>; 2]) -> Result<[Standing; 2], JoinError> {
             (true, _) if !first.is_behind => [Standing::In, Standing::Out],
             (_, true) if !second.is_behind => [Standing::Out, Standing::In],
             // A page is written to both, so they differ by one at the most; a half that lacks more is an older copy.
-            _ if first.update > second.update + 1 => [standing_of(first), Standing::Out],
-            _ if second.update > first.update + 1 => [Standing::Out, standing_of(second)],
+            _ if first.update > updates_max[1] + 1 => [standing_of(first), Standing::Out],
+            _ if second.update > updates_max[0] + 1 => [Standing::Out, standing_of(second)],
             _ => [standing_of(first), standing_of(second)],
         },
     })
@@ -592,10 +646,14 @@ mod tests {
     #[test]
     fn of_two_pages_the_one_that_went_on_counts() {
         use Standing::{In, Out};
-        let judged = |first: PairPage, second: PairPage| judge([Some(&first), Some(&second)]);
+        let judged = |first: PairPage, second: PairPage| {
+            judge([Some(&first), Some(&second)], [first.update, second.update])
+        };
         assert_eq!(judged(page(0, 7, None), page(1, 7, None)), Ok([In, In]));
         assert_eq!(judged(page(0, 7, None), page(1, 6, None)), Ok([In, In]), "a crash between the two");
         assert_eq!(judged(page(0, 7, None), page(1, 5, None)), Ok([In, Out]), "an older copy");
+        let rotten = judge([Some(&page(0, 7, None)), Some(&page(1, 5, None))], [7, 6]);
+        assert_eq!(rotten, Ok([In, In]), "a crash between the two, and the one before rotted");
         assert_eq!(judged(page(0, 8, Some(8)), page(1, 7, None)), Ok([In, Out]));
         assert_eq!(judged(page(0, 7, None), page(1, 9, Some(8))), Ok([Out, In]));
         // The second one said long ago that the first one is out, which came back before it went out itself.
@@ -606,9 +664,12 @@ mod tests {
     #[test]
     fn a_half_alone_counts_unless_it_is_behind() {
         let behind = PairPage { is_behind: true, ..page(1, 7, None) };
-        assert_eq!(judge([Some(&page(0, 7, None)), None]), Ok([Standing::In, Standing::Out]));
-        assert_eq!(judge([None, Some(&behind)]), Err(JoinError::Behind));
-        assert_eq!(judge([Some(&page(0, 8, Some(3))), Some(&behind)]), Ok([Standing::In, Standing::Out]));
-        assert_eq!(judge([None, None]), Err(JoinError::Nothing));
+        assert_eq!(judge([Some(&page(0, 7, None)), None], [7, 0]), Ok([Standing::In, Standing::Out]));
+        assert_eq!(judge([None, Some(&behind)], [0, 7]), Err(JoinError::Behind));
+        assert_eq!(
+            judge([Some(&page(0, 8, Some(3))), Some(&behind)], [8, 7]),
+            Ok([Standing::In, Standing::Out])
+        );
+        assert_eq!(judge([None, None], [0, 0]), Err(JoinError::Nothing));
     }
 }

@@ -106,6 +106,12 @@ impl PairWords {
         self.marks.size_bytes()
     }
 
+    /// RULE 20: whether the last page is the first one that says that a half does not count. If it rots, the one before it counts, so
+    /// another one has to follow at once.
+    pub(crate) fn is_out_told_once(&self) -> bool {
+        self.out_since.contains(&self.update)
+    }
+
     /// The next page of a half, with these marks.
     pub(crate) fn page(&self, half: Half, marks: &Marks) -> PairPage {
         PairPage {

@@ -210,10 +210,12 @@ impl Opened {
         }
     }
 
-    /// The checksums of the blocks that a log holds, by their offset on the cache device; none with slots.
+    /// The checksums of the blocks that a log holds, by their offset on the cache device, and where copies may differ of those that
+    /// it held; none with slots.
     fn checksums(&self) -> BTreeMap<u64, u32> {
         let mut known = BTreeMap::new();
         if let OpenedStore::Log(log) = &self.store {
+            known.extend(log.checksums_where_halves_may_differ());
             log.store.index.for_each(|_, entry| {
                 if log.store.half_of(entry.place).is_none() {
                     known.insert(log.store.offset_bytes(entry.place), entry.checksum);

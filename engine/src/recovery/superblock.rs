@@ -59,6 +59,13 @@ pub enum CopyHealth {
     Outside,
 }
 
+impl CopyHealth {
+    /// Whether the copy is a superblock, the newest one or an older one.
+    pub(crate) fn is_whole(self) -> bool {
+        matches!(self, CopyHealth::Current | CopyHealth::Older)
+    }
+}
+
 /// The condition of both copies.
 pub type CopyState = [CopyHealth; 2];
 

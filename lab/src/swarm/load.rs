@@ -468,8 +468,10 @@ impl<'a> Load<'a> {
 
     fn rot_half(&mut self, world: &mut World) {
         let (half, is_data, draw) = (self.weak_half(), !self.halves.one_in(4), self.halves.next_u64());
-        // What the other one lacks this one alone has.
-        if world.hurt() != Some(half.other()) {
+        // What the other one lacks this one alone has. In strict order nothing may be lost: the origin alone is judged.
+        if is_data && draw.is_multiple_of(3) && self.get(Knob::strict) == 0 {
+            world.rot_lasting_half(half.other(), draw >> 2);
+        } else if world.hurt() != Some(half.other()) {
             world.rot_half(half, is_data, draw);
         }
     }
@@ -483,12 +485,19 @@ impl<'a> Load<'a> {
 
     /// A half may be lost for good while the cache is switched off, or rot.
     fn lose_half(&mut self, world: &mut World) {
+        if !world.is_mirrored() {
+            return;
+        }
         let strikes = if self.get(Knob::half_rot) > 0 { self.halves.below(4) } else { 0 };
         for _ in 0..strikes {
             self.rot_half(world);
         }
+        if strikes > 0 {
+            let half = if self.halves.one_in(2) { Half::First } else { Half::Second };
+            world.rot_records(half, self.halves.next_u64());
+        }
         let losses = self.get(Knob::half_losses);
-        if !world.is_mirrored() || self.halves.below(100) >= losses {
+        if self.halves.below(100) >= losses {
             return;
         }
         Load::heal(world);
@@ -505,7 +514,7 @@ impl<'a> Load<'a> {
         if self.halves.one_in(2) {
             world.blank_half(half);
         } else {
-            world.half(half).faults.gone = Some(Errno::NODEV);
+            world.take_half_away(half);
         }
     }
 

@@ -58,7 +58,10 @@ impl World {
         if let Some(what) = self.improper(&view, offset_bytes, len_bytes, content.as_ref()) {
             return self.fail(violation::Kind::Effect, format!("device operation @{op}: {what}"));
         }
-        if let (Some(log_end), Target::Cache, Some(content)) = (&mut self.log_end, view.target, &content) {
+        if let Some(content) = &content
+            && view.target == self.log_target()
+            && let Some(log_end) = &mut self.log_end
+        {
             log_end.issued(view.first, content, self.oracle.moment());
         }
         let (into, from, volume) = match io.op {
@@ -303,7 +306,7 @@ impl World {
                 }
             }
         }
-        if view.target == Target::Cache && (view.kind == Kind::Flush || self.setup.cache_keeps) {
+        if (view.kind == Kind::Flush || self.setup.cache_keeps) && view.target == self.log_target() {
             self.log_is_flushed();
         }
         self.check_carried(op);

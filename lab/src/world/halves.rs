@@ -8,7 +8,12 @@ use crate::content::{Sector, Tag};
 use crate::disk::Disk;
 use crate::disk::faults::{Fault, Kind};
 use engine::effect::{Errno, RequestOp, Target};
-use engine::pair::{Half, JoinError, Pair, Standing};
+use engine::format::{
+    PAIR_PAGE_BYTES, PAIR_PAGE_OFFSETS, PairPage, SEGMENTS_OFFSET, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS,
+    Superblock,
+};
+use engine::image::Image;
+use engine::pair::{Half, JoinError, Pair, Standing, page_of};
 use engine::recovery::load_superblock;
 use engine::units::SECTORS_PER_BLOCK;
 
@@ -76,6 +81,12 @@ impl World {
         joined.map_or([Standing::Out; 2], |pair| pair.standings())
     }
 
+    /// The device whose log is followed: the cache, of a mirrored one the first half that counts.
+    pub(super) fn log_target(&mut self) -> Target {
+        let is_first_out = self.is_mirrored() && self.standings()[0] != Standing::In;
+        if is_first_out { Target::Mirror } else { Target::Cache }
+    }
+
     /// Whether nothing is wrong with either half, as far as devices go: nothing that the engine was not told of, either.
     #[must_use]
     pub fn are_halves_well(&self) -> bool {
@@ -116,6 +127,13 @@ impl World {
             Failing::Once(kind) => faults.fail_next(kind, Errno::IO),
             Failing::Always(kind) => faults.fail_always(kind, Errno::IO),
         }
+        self.suspect_what_one_half_has();
+    }
+
+    /// A half is not there, for now or for good.
+    pub fn take_half_away(&mut self, half: Half) {
+        self.half(half).faults.gone = Some(Errno::NODEV);
+        self.suspect_what_one_half_has();
     }
 
     /// A half is gone for good, and a device without content is in its place.
@@ -126,6 +144,61 @@ impl World {
         if !under_way {
             *self.half(half) = Disk::new(sectors, |_| Tag::ZERO);
         }
+        self.suspect_what_one_half_has();
+    }
+
+    /// A sector with clients' data rots on a half that may be the only one later. It is none at the end of the log, which rot may take.
+    pub fn rot_lasting_half(&mut self, half: Half, draw: u64) {
+        let Some(log_end) = self.log_end.take() else { return };
+        let from = SEGMENTS_OFFSET / 512;
+        let disk = self.half(half);
+        let start = from + draw % (disk.sectors() - from);
+        let may_rot = |sector: &u64| {
+            matches!(disk.durable(*sector), Sector::Tag(tag) if *tag != Tag::ZERO) && log_end.is_told(*sector)
+        };
+        let found = (start..disk.sectors()).chain(from..start).find(may_rot);
+        self.log_end = Some(log_end);
+        let Some(sector) = found else { return };
+        let disk = self.half(half);
+        let was = disk.read(sector, 1)[0].clone();
+        if disk.rot(sector, (draw >> 32) as usize) {
+            let is = disk.read(sector, 1)[0].clone();
+            self.rotten_halves[half.at()].insert(sector, (was, is));
+            self.suspect_what_one_half_has();
+        }
+    }
+
+    /// Tells the oracle of what has rotted on one half while the other one has no copy: a read of it may fail.
+    pub(super) fn suspect_what_one_half_has(&mut self) {
+        for half in Half::BOTH {
+            let mut rotten = std::mem::take(&mut self.rotten_halves[half.at()]);
+            // What was written over it is not flushed: a power cut may bring it back.
+            rotten.retain(|sector, (_, is)| self.half(half).durable(*sector) == is);
+            self.rotten_halves[half.at()].clone_from(&rotten);
+            for (sector, (was, _)) in rotten {
+                if !self.has_copy(half, sector)
+                    && let Sector::Tag(tag) = was
+                    && let Some((volume, sector)) = self.oracle.place_of(tag)
+                {
+                    self.oracle.explained.suspect(volume, sector);
+                }
+            }
+        }
+    }
+
+    /// Whether the other half has the block of a sector as it was before it rotted.
+    fn has_copy(&mut self, half: Half, sector: u64) -> bool {
+        if self.standings() != [Standing::In; 2] || self.hurt == Some(half.other()) {
+            return false;
+        }
+        let first = sector / SECTORS_PER_BLOCK * SECTORS_PER_BLOCK;
+        let mut block = self.half(half).read(first, SECTORS_PER_BLOCK).to_vec();
+        for (at, (was, _)) in self.rotten_halves[half.at()].range(first..first + SECTORS_PER_BLOCK) {
+            block[(at - first) as usize] = was.clone();
+        }
+        let other = self.half(half.other());
+        other.read(first, SECTORS_PER_BLOCK) == block
+            && (first..).zip(&block).all(|(at, sector)| other.durable(at) == sector)
     }
 
     /// A sector of the segments of a half rots, one of clients' data or one of anything else, if that is durable there and the other half counts,
@@ -136,7 +209,7 @@ impl World {
         }
         let disk = self.half(half);
         let sectors = disk.sectors();
-        let from = engine::format::SEGMENTS_OFFSET / 512;
+        let from = SEGMENTS_OFFSET / 512;
         let start = from + draw % (sectors - from);
         let is_wanted = |sector: &u64| match disk.durable(*sector) {
             Sector::Tag(tag) => is_data && *tag != Tag::ZERO,
@@ -145,6 +218,7 @@ impl World {
         if let Some(sector) = (start..sectors).chain(from..start).find(is_wanted) {
             let _was_durable = disk.rot(sector, (draw >> 32) as usize);
         }
+        self.suspect_what_one_half_has();
     }
 
     /// A bit of the head of a segment, or else of the footer of its summary, rots on a half. False if there is none, or it is not
@@ -152,11 +226,42 @@ impl World {
     pub fn rot_end(&mut self, half: Half, segment: u32, is_head: bool) -> bool {
         let segment_sectors = u64::from(self.setup.segment_blocks) * SECTORS_PER_BLOCK;
         let block = if is_head { 0 } else { segment_sectors - SECTORS_PER_BLOCK };
-        let sector = engine::format::SEGMENTS_OFFSET / 512 + u64::from(segment) * segment_sectors + block;
+        let sector = SEGMENTS_OFFSET / 512 + u64::from(segment) * segment_sectors + block;
         let disk = self.half(half);
         let is_done = matches!(disk.durable(sector), Sector::Bytes(_)) && disk.rot(sector, 300);
         self.is_end_rotten |= is_done;
         is_done
+    }
+
+    /// A bit of a page or of a superblock of a half rots, if both copies of both are whole and none of them alone has an operator's
+    /// last change.
+    pub fn rot_records(&mut self, half: Half, draw: u64) {
+        let image = &mut CutImage::whole(self.half(half));
+        let mut is_whole = |at: u64, len: usize, decodes: fn(&[u8]) -> bool| {
+            image.read(at, len).is_ok_and(|bytes| decodes(&bytes))
+        };
+        let are_whole = PAIR_PAGE_OFFSETS
+            .into_iter()
+            .all(|at| is_whole(at, PAIR_PAGE_BYTES, |bytes| PairPage::decode(bytes).is_ok()))
+            && SUPERBLOCK_OFFSETS
+                .into_iter()
+                .all(|at| is_whole(at, SUPERBLOCK_BYTES, |bytes| Superblock::decode(bytes).is_ok()));
+        if !are_whole || self.is_edit_alone {
+            return;
+        }
+        let (from, len_bytes) = match draw % 4 {
+            copy @ 0..2 => (PAIR_PAGE_OFFSETS[copy as usize], PAIR_PAGE_BYTES),
+            copy => (SUPERBLOCK_OFFSETS[copy as usize - 2], SUPERBLOCK_BYTES),
+        };
+        let sector = (from + (draw >> 2) % len_bytes as u64) / 512;
+        let _was_durable = self.half(half).rot(sector, (draw >> 32) as usize);
+    }
+
+    /// A bit of the newest page of a half rots. False if there is none, or it is not durable.
+    pub fn rot_newest_page(&mut self, half: Half) -> bool {
+        let Some(page) = page_of(&mut CutImage::whole(self.half(half))) else { return false };
+        let sector = PAIR_PAGE_OFFSETS[(page.update % 2) as usize] / 512;
+        self.half(half).rot(sector, 300)
     }
 
     /// Asks for the half that is out to be brought up to date. Its device works again.
@@ -177,7 +282,7 @@ impl World {
     }
 
     /// The number of the newest superblock that counts.
-    pub(super) fn update_of_pair(&mut self) -> Option<u64> {
+    pub fn update_of_pair(&mut self) -> Option<u64> {
         let World { cache, mirror, .. } = self;
         let mut pair = join(cache, mirror.as_mut(), |disk, _| CutImage::whole(disk)).ok()?;
         load_superblock(&mut pair).ok().map(|(superblock, _)| superblock.update)

@@ -154,6 +154,12 @@ impl LogEnd {
         is_in(&sector) && self.rotten.iter().any(is_in)
     }
 
+    /// Whether the device tells of a sector that its batch was flushed, if the sector is of one: then rot of it takes nothing else.
+    pub fn is_told(&self, sector: u64) -> bool {
+        let bare = self.bare.iter().map(|(range, _)| range);
+        !self.batches.iter().flat_map(|batch| &batch.sectors).chain(bare).any(|range| range.contains(&sector))
+    }
+
     /// A sector of a batch of which the device may tell nothing, by `choose` of so many.
     pub fn draw(&self, choose: &mut dyn FnMut(u64) -> u64) -> Option<u64> {
         let batch = self.batches.get(choose(self.batches.len().max(1) as u64) as usize)?;

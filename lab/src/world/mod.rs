@@ -135,6 +135,8 @@ pub struct World {
     mirror: Option<Disk>,
     /// The half that failed last, until a start made both the same.
     hurt: Option<engine::pair::Half>,
+    /// Sectors of each half with clients' data that rotted, though this half may be the only one later: what was there, and what is.
+    rotten_halves: [BTreeMap<u64, (Sector, Sector)>; 2],
     /// The head or the summary of some segment rotted, in a script.
     is_end_rotten: bool,
     origins: Vec<Disk>,
@@ -266,6 +268,7 @@ impl World {
             dirty_at_detach: [false; VOLUMES_MAX],
             standings_at_rejoin: [Standing::Out; 2],
             half_failed_at: None,
+            rotten_halves: Default::default(),
             cancelled_at: [None; VOLUMES_MAX],
             asked_add: [None; VOLUMES_MAX],
             is_edit_alone: false,

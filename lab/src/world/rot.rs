@@ -101,8 +101,11 @@ impl World {
 
     /// The cache device made something durable.
     pub(super) fn log_is_flushed(&mut self) {
-        if let Some(log_end) = &mut self.log_end {
-            let until = log_end.flushed(&self.cache, self.clock.now_ns());
+        if let Some(mut log_end) = self.log_end.take() {
+            let now_ns = self.clock.now_ns();
+            let target = self.log_target();
+            let until = log_end.flushed(self.disk(target), now_ns);
+            self.log_end = Some(log_end);
             self.oracle.told(until);
         }
     }

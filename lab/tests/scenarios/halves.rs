@@ -7,13 +7,14 @@ use engine::pair::Half;
 use forebay_lab::disk::Fate;
 use forebay_lab::disk::faults::Kind;
 use forebay_lab::world::halves::Failing;
-use forebay_lab::world::{IoView, Setup, World};
+use forebay_lab::world::{AtStake, IoView, Setup, World};
 
 crate::scenarios! {
     rule_20_answered_when_recorded: AnsweredBeforeOutRecorded, mirrored;
     rule_20_halves_are_made_the_same: HalvesUnmarked, mirrored;
     rule_20_copy_waits_for_changes: CopyOverChange, mirrored;
     rule_20_rot_on_one_half: RottenHalfBelieved, mirrored_and_damaged;
+    rule_20_rot_is_not_copied_over_what_may_come_back: OverwrittenForgotten, mirrored_and_damaged;
     rule_20_what_is_dirty_is_on_both: DirtyKeptOnce, mirrored;
     rule_20_what_one_half_has_ends_no_log: CutAtOnce, mirrored;
     rule_20_each_half_rots_somewhere_else: HalfReadAlone, mirrored_and_damaged;
@@ -97,6 +98,26 @@ fn rule_20_rot_on_one_half(world: &mut World) -> Run {
     }
     read(world, 0, 10, 16)?;
     world.verify()
+}
+
+fn rule_20_rot_is_not_copied_over_what_may_come_back(world: &mut World) -> Run {
+    begin(world)?;
+    for changes in 0..12 {
+        write(world, 0, 10, 1)?;
+        flush(world, 0)?;
+        let v1 = world.copies_of(0, 10 * 8);
+        write(world, 0, 10, 1)?;
+        let v2: Vec<u64> = world.copies_of(0, 10 * 8).into_iter().filter(|at| !v1.contains(at)).collect();
+        world.kill(|_| true);
+        assert!(v1.iter().filter(|at| world.half(Half::First).rot(**at, 9)).count() > 0, "v1 is there");
+        let is_v2 =
+            |write: &AtStake| v2.iter().any(|at| (write.first..write.first + write.sectors()).contains(at));
+        if world.open_and_cut(changes, |write| if is_v2(write) { Fate::Lost } else { Fate::Kept })? {
+            world.open()?;
+        }
+        world.verify_cut()?;
+    }
+    Ok(())
 }
 
 fn rule_20_what_is_dirty_is_on_both(world: &mut World) -> Run {

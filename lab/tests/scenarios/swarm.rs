@@ -124,10 +124,14 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::ScrubLosesWhatIsHome, SCRUBS),
     (Mutation::ScrubBelievesOnce, SCRUBS),
     (Mutation::ScrubForgetsHeads, "the swarm loses no half behind a scrub of the other one"),
-    (Mutation::HalfReadAlone, "in the swarm one half of the two rots"),
+    (Mutation::HalfReadAlone, "in the swarm heads rot on one half of the two alone"),
     (
         Mutation::AnsweredBeforeOutRecorded,
         "a crash within the write of a page, and then the half that was well a moment before is lost",
+    ),
+    (
+        Mutation::OverwrittenForgotten,
+        "rot of a block, a kill after it was written again, and a cut within the start: none in 4000 seeds",
     ),
     (
         Mutation::LateRemembered,

@@ -186,7 +186,9 @@ impl<S: Store> Machine<S> {
             return;
         }
         halves.pair.marks = writing.marks;
-        if !writing.is_outdated {
+        let is_told_once = halves.pair.is_out_told_once();
+        halves.pages.is_wanted |= is_told_once;
+        if !writing.is_outdated && !is_told_once {
             halves.pages.is_recording = false;
             self.copying_page_written(memory);
         }

@@ -2,6 +2,7 @@
 //!
 //! The entries are replayed in log order; the highest sequence wins.
 
+mod halves;
 mod start;
 
 use super::appender::Appender;
@@ -26,8 +27,8 @@ use crate::composition::Composition;
 use crate::composition::axes::OrderChoice;
 use crate::effect::{Errno, WriteMode};
 use crate::format::{
-    CheckpointArea, Entry, EntryKind, KeyLayout, Layout, PayloadCursor, PayloadRun, SEGMENTS_OFFSET,
-    SummaryBuilder, Superblock,
+    CheckpointArea, Entry, EntryKind, KeyLayout, Layout, PayloadCursor, SEGMENTS_OFFSET, SummaryBuilder,
+    Superblock,
 };
 use crate::image::Image;
 use crate::machine::destage::order::ledger::DataVersion;
@@ -51,6 +52,8 @@ pub(crate) struct OpenedLog {
     was_repaired: bool,
     /// Ranges of the device in which each half has something of its own, by their offset: of those whose copies may differ otherwise.
     differing: BTreeMap<u64, u64>,
+    /// The checksums of data where the copies may differ, by offset; of what was written again since, too.
+    checksums: BTreeMap<u64, u32>,
     /// The checkpoint that was loaded.
     believed: Option<(CheckpointArea, Candidate)>,
 }
@@ -66,6 +69,11 @@ impl OpenedLog {
         if let Some((area, candidate)) = &self.believed {
             believe(image, area, *candidate, session);
         }
+    }
+
+    /// RULE 20: the checksums of data where the halves of a mirrored cache may differ, by offset.
+    pub fn checksums_where_halves_may_differ(&self) -> &BTreeMap<u64, u32> {
+        &self.checksums
     }
 
     /// RULE 20: whether each half of a mirrored cache has something of its own at an offset.
@@ -174,6 +182,7 @@ pub(super) struct Replay {
     /// Whether the copies of segments may differ, by their numbers.
     may_differ: Vec<bool>,
     differing: BTreeMap<u64, u64>,
+    checksums: BTreeMap<u64, u32>,
     /// See [`super::once`].
     pub(super) doubtful: Vec<Doubtful>,
     pub(super) torn: Vec<(VolumeIndex, Blocks)>,
@@ -258,6 +267,7 @@ impl Replay {
             once_counts_from: None,
             may_differ: Vec::new(),
             differing: BTreeMap::new(),
+            checksums: BTreeMap::new(),
             doubtful: Vec::new(),
             torn: Vec::new(),
             unsealed: BTreeMap::new(),
@@ -301,6 +311,7 @@ impl Replay {
             } else {
                 Place(base + batch.payload_block + at)
             };
+            self.note_checksums(view, place, checksums);
             if let Some(volume) = volume.filter(|_| self.behind.has(entry)) {
                 self.entry(volume, entry, place, header_place, checksums, view.is_home);
             }
@@ -318,58 +329,10 @@ impl Replay {
         }
     }
 
-    /// Clean blocks that one half has alone.
-    fn once(
-        &mut self,
-        volume: VolumeIndex,
-        (entry, run): (&Entry, PayloadRun),
-        place: Place,
-        checksums: &[u32],
-        view: SegmentView,
-    ) {
-        let (Some(half), Some(counts_from)) = (run.half, self.once_counts_from) else { return };
-        let first_block = entry.start_sector / SECTORS_PER_BLOCK + u64::from(run.skip);
-        let blocks = u64::from(run.blocks);
-        if self.may_differ.get(number::index(view.segment)).is_some_and(|may| *may) {
-            self.differing.insert(self.offset_bytes(place), blocks * BLOCK_BYTES);
-        }
-        let volume_blocks = self.volumes[volume.at()].as_ref().map_or(0, Volume::blocks);
-        if first_block + blocks > volume_blocks {
-            // As in `entry`.
-            return;
-        }
-        let (first, place) = (BlockKey::new(volume, first_block), place.of_half(half));
-        self.extents.cut(first, blocks, |_| ());
-        // RULE 20: what a half had alone before it was copied anew is not there any more, and nobody has an older copy that counts.
-        if view.generation < counts_from[half.at()] {
-            self.drop_range(first, blocks);
-            return;
-        }
-        self.index.insert(Run { first, place, dirty: false, hits: 0, checksums });
-        if self.sequence > view.flushed_sequence {
-            self.doubtful.push(Doubtful { first, place, checksums: checksums.to_vec() });
-        }
-    }
-
     /// The offset of a place on the device, or on the half that it tells.
     pub(super) fn offset_bytes(&self, place: Place) -> u64 {
         let block = if self.once_counts_from.is_some() { place.block_of_half() } else { place };
         SEGMENTS_OFFSET + u64::from(block.0) * BLOCK_BYTES
-    }
-
-    /// Asks a device that is kept twice what each half may have alone.
-    fn look_at_halves<I: Image>(&mut self, image: &I, superblock: &Superblock) {
-        let geometry = superblock.geometry();
-        let blocks = u64::from(geometry.segments) * u64::from(geometry.segment_blocks);
-        let may_name_halves =
-            matches!(superblock.layout, Layout::Log(_)) && blocks <= u64::from(Place::HALF_END);
-        self.once_counts_from = image.once_counts_from().filter(|_| may_name_halves);
-        if self.once_counts_from.is_some() {
-            self.index.settled().name_halves();
-            let len_bytes = u64::from(geometry.segment_blocks) * BLOCK_BYTES;
-            let may_differ = |at| image.may_differ(geometry.offset_bytes(at, 0), len_bytes);
-            self.may_differ = (0..geometry.segments).map(may_differ).collect();
-        }
     }
 
     fn entry(
@@ -594,7 +557,7 @@ impl Replay {
         }
         let Replay { extents, volumes, entries, loaded_blocks, mutations, behind, once_counts_from, .. } =
             self;
-        let Replay { torn, differing, believed, .. } = self;
+        let Replay { torn, differing, checksums, believed, .. } = self;
         let dirty_blocks: u64 =
             volumes.iter().flatten().map(|volume| volume.dirty_blocks + volume.zero_blocks).sum();
         let report = Report {
@@ -658,6 +621,7 @@ impl Replay {
             base_sequence: found.base_sequence,
             was_repaired: found.repaired.is_some(),
             differing,
+            checksums,
             believed,
         };
         Opened { superblock, report, volumes, store: OpenedStore::Log(Box::new(log)) }
