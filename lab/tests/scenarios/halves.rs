@@ -106,9 +106,13 @@ fn rule_20_rot_is_not_copied_over_what_may_come_back(world: &mut World) -> Run {
         write(world, 0, 10, 1)?;
         flush(world, 0)?;
         let v1 = world.copies_of(0, 10 * 8);
-        write(world, 0, 10, 1)?;
+        // The first half alone gets v2, and nobody is answered.
+        world.hold(|io| io.target == Target::Mirror && io.kind == Kind::Write && !is_page(io));
+        let _unanswered = world.write(0, blocks(10, 1));
+        world.pass(5 * MS)?;
         let v2: Vec<u64> = world.copies_of(0, 10 * 8).into_iter().filter(|at| !v1.contains(at)).collect();
-        world.kill(|_| true);
+        world.kill(|write| write.target == Target::Cache);
+        world.release();
         assert!(v1.iter().filter(|at| world.half(Half::First).rot(**at, 9)).count() > 0, "v1 is there");
         let is_v2 =
             |write: &AtStake| v2.iter().any(|at| (write.first..write.first + write.sectors()).contains(at));
