@@ -16,8 +16,8 @@ SOAK_RUNS ?= 20000
 TEST_THREADS ?= 4
 # What is tested, built once: the simulator wants an optimized engine and planted bugs, and its tests are half of all.
 TESTED := --workspace --profile simulation --features forebay-lab/mutations --locked
-# The build whose instructions are counted: most of it is there after make test.
-COUNTED ?= $(TESTED)
+# The build whose instructions are counted: that which users run.
+COUNTED ?= --release --locked -p forebay-engine
 # The profile that make doc shares its builds with.
 PROFILE ?= dev
 # Deaths of the daemon, and at least as many of servers of origins, in make test-origins.

@@ -80,18 +80,16 @@ impl<S: Store> Machine<S> {
         let hold = active.hold.expect("chosen when the request began");
         let beside = if hold == Hold::Beside { active.written() } else { None };
         let guard = &mut self.volumes.of_mut(volume_index).guard;
-        let is_free = guard.is_free(blocks, hold) && beside.is_none_or(|range| guard.is_apart(range));
-        if !is_free {
-            guard.wait(blocks);
-            // The request does not hold its blocks yet: queued requests hold nothing.
-            self.requests.wait_for_blocks(key);
-            return false;
+        if beside.is_none_or(|range| guard.is_apart(range)) && guard.try_acquire(blocks, hold) {
+            if let Some(range) = beside {
+                guard.sectors_held(range);
+            }
+            return true;
         }
-        guard.acquire(blocks, hold);
-        if let Some(range) = beside {
-            guard.sectors_held(range);
-        }
-        true
+        guard.wait(blocks);
+        // The request does not hold its blocks yet: queued requests hold nothing.
+        self.requests.wait_for_blocks(key);
+        false
     }
 
     /// Gives back the sectors that a write had beside others.
@@ -119,12 +117,12 @@ impl<S: Store> Machine<S> {
 
     /// The guard is held: decides the route and takes the first step.
     pub(crate) fn begin_change<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
-        if matches!(self.requests[key].op, RequestOp::SetSize(_)) {
+        let active = &self.requests[key];
+        let (op, blocks, volume_index, hold) = (active.op, active.blocks, active.volume, active.hold);
+        if matches!(op, RequestOp::SetSize(_)) {
             self.begin_growth(key, memory);
             return;
         }
-        let active = &self.requests[key];
-        let (op, blocks, volume_index, hold) = (active.op, active.blocks, active.volume, active.hold);
         let route = match self.volume(volume_index).standing {
             Standing::Uncached => Route::Origin,
             Standing::Cached => self.cached_route(op, volume_index, blocks),
@@ -146,11 +144,16 @@ impl<S: Store> Machine<S> {
             return;
         }
         let is_asked = matches!(op, RequestOp::Write { .. }) && route != Route::Origin && !is_ordered;
-        let passes = is_asked.then(|| {
-            let passes = self.passes(key, Access::Write).or_else(|| S::bars_write(self, key));
-            passes.or_else(|| self.budget_bars_write(volume_index))
-        });
-        let passes = passes.flatten();
+        let mut passes = None;
+        if is_asked {
+            passes = self.passes(key, Access::Write);
+            if passes.is_none() {
+                passes = S::bars_write(self, key);
+            }
+            if passes.is_none() && self.wear.has_budget() {
+                passes = self.budget_bars_write(volume_index);
+            }
+        }
         let may_bypass = |m: &Self| !m.has_dirty(volume_index, blocks) || m.is_mutated(Mutation::BypassDirty);
         let around = passes.filter(|_| may_bypass(self));
         let route = if around.is_some() { Route::Origin } else { route };

@@ -118,6 +118,14 @@ impl Slot {
         self.holds[hold.place()] > 0
     }
 
+    /// Notes that a hold begins.
+    #[inline]
+    fn begin(&mut self, hold: Hold) {
+        self.holds[hold.place()] += 1;
+        // HAZARD 1: a fill that overlaps this hold in time finds another count at its end.
+        self.changes = self.changes.wrapping_add(u32::from(hold.is_change()));
+    }
+
     /// Whether something was chosen to go home, and is not known to be durable there.
     #[inline]
     fn is_going_home(&self) -> bool {
@@ -315,15 +323,26 @@ impl Guard {
         self.slots_of(blocks).all(|at| self.slots[at].origin_epoch <= flushed_epoch)
     }
 
+    /// Begins a hold, if it could begin now; returns whether it did. For holds of clients' changes.
+    #[inline]
+    pub fn try_acquire(&mut self, blocks: Blocks, hold: Hold) -> bool {
+        assert!(hold != Hold::Destaging, "a destage asks whether others go home");
+        match self.span(blocks) {
+            (at, 1) if !self.allows(&self.slots[at], hold) => return false,
+            (at, 1) => self.slots[at].begin(hold),
+            _ if !self.is_free(blocks, hold) => return false,
+            _ => self.change_slots(blocks, |slot| slot.begin(hold)),
+        }
+        if hold.is_change() {
+            self.tell_watches(blocks);
+        }
+        true
+    }
+
     /// Begins a hold; [`Guard::is_free`] said yes.
     #[inline]
     pub fn acquire(&mut self, blocks: Blocks, hold: Hold) {
-        let (place, changes) = (hold.place(), u32::from(hold.is_change()));
-        self.change_slots(blocks, |slot| {
-            slot.holds[place] += 1;
-            // HAZARD 1: a fill that overlaps this hold in time finds another count at its end.
-            slot.changes = slot.changes.wrapping_add(changes);
-        });
+        self.change_slots(blocks, |slot| slot.begin(hold));
         if hold == Hold::Destaging {
             self.homebound.insert(blocks.first, blocks.end());
         }
@@ -346,8 +365,7 @@ impl Guard {
     pub fn release(&mut self, blocks: Blocks, hold: Hold) {
         let (place, changes) = (hold.place(), u32::from(hold.is_change()));
         self.change_slots(blocks, |slot| {
-            assert!(slot.holds[place] > 0, "a hold ends once");
-            slot.holds[place] -= 1;
+            slot.holds[place] = slot.holds[place].checked_sub(1).expect("a hold ends once");
             slot.changes = slot.changes.wrapping_add(changes);
         });
         if matches!(hold, Hold::Destaging | Hold::Home) {

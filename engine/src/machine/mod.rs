@@ -93,6 +93,8 @@ pub(crate) struct Machine<S: Operations> {
     pub(crate) requests: Requests,
     /// A hold ended: requests that wait for blocks are looked at.
     is_guard_released: bool,
+    /// Something changed since everything that can go on was last let go on.
+    is_unsettled: bool,
     pub(crate) neighbours: Neighbours,
     pub(crate) ahead: ReadAhead,
     pub(crate) share: ShareQueue,
@@ -141,6 +143,7 @@ impl<S: Store> Machine<S> {
             superblock_writer: SuperblockWriter::default(),
             requests: Requests::default(),
             is_guard_released: false,
+            is_unsettled: false,
             neighbours: Neighbours::new(config.neighbour_bytes_max),
             ahead: ReadAhead::new(config.ahead_bytes_max),
             share: ShareQueue::default(),
@@ -200,7 +203,7 @@ impl<S: Store> Machine<S> {
             }
             None => self.fail(key, Errno::NODEV, memory),
         }
-        self.settle(memory);
+        self.settle_soon(memory);
         Ok(())
     }
 
@@ -260,7 +263,7 @@ impl<S: Store> Machine<S> {
         } else {
             self.landed(flight, result, memory);
         }
-        self.settle(memory);
+        self.settle_soon(memory);
     }
 
     /// Takes the outcome of an operation of a device, or of both halves of a mirrored cache.
@@ -334,12 +337,20 @@ impl<S: Store> Machine<S> {
     #[inline]
     pub(crate) fn poll_effect<M: Memory>(&mut self, memory: &mut M) -> Option<Effect> {
         if self.outbox.is_empty() {
-            S::assemble(self, memory);
-            if self.halves.is_some() {
-                self.pump_halves(memory);
-            }
+            self.find_effects(memory);
         }
         self.outbox.next()
+    }
+
+    #[inline(never)]
+    fn find_effects<M: Memory>(&mut self, memory: &mut M) {
+        if self.is_unsettled {
+            self.settle(memory);
+        }
+        S::assemble(self, memory);
+        if self.halves.is_some() {
+            self.pump_halves(memory);
+        }
     }
 
     /// The time at which the engine wants [`Machine::advance`] called, if nothing else happens before.
@@ -355,8 +366,22 @@ impl<S: Store> Machine<S> {
         self.now = now;
     }
 
-    /// Restores what must hold between two calls: everything that can go on, goes on.
+    /// Settles at once if somebody may wait for what a call changed, or the store has something to do. Else one look for a group
+    /// of calls is enough, before the driver has drawn the last effect of it.
+    #[inline]
+    fn settle_soon<M: Memory>(&mut self, memory: &mut M) {
+        let may_concern_others =
+            self.requests.any_waiting() || self.share.is_changed() || self.halves.is_some();
+        if may_concern_others || !S::is_at_rest(self) {
+            self.settle(memory);
+        } else {
+            self.is_unsettled = true;
+        }
+    }
+
+    /// Lets everything go on that can.
     fn settle<M: Memory>(&mut self, memory: &mut M) {
+        self.is_unsettled = false;
         loop {
             if self.halves.is_some() {
                 self.pump_halves(memory);
@@ -469,11 +494,7 @@ impl<S: Store> Machine<S> {
     }
 
     /// Why a write goes around the cache by the wear budget, if it does: where writes may, and the origin works.
-    #[inline]
     pub(crate) fn budget_bars_write(&mut self, volume: VolumeIndex) -> Option<Bypass> {
-        if !self.wear.has_budget() {
-            return None;
-        }
         let is_over = !self.wear.allows_writes(self.outbox.cache_bytes().written_bytes, self.now);
         let may_bypass = is_over && S::takes_refused(self) && !self.volume(volume).origin.is_failing();
         may_bypass.then_some(Bypass::Budget)
@@ -522,35 +543,41 @@ impl<S: Store> Machine<S> {
 
     /// Answers a request and forgets it.
     pub(crate) fn reply<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
-        if self.requests[key].has_later && self.carries_on(key, memory) {
+        let active = &self.requests[key];
+        let (is_holding, has_share) = (active.hold.is_some(), active.reserved_blocks > 0);
+        if active.has_later && self.carries_on(key, memory) {
             return;
         }
-        self.release_hold(key);
-        S::request_ended(self, key, memory);
-        self.release_share(key, u64::MAX);
-        self.requests.release_work(key, memory);
-        self.requests.release_client_buffer(key, memory);
-        let is_answered = self.requests[key].is_answered
-            || self.is_mutated(Mutation::AckBeforeWritten) && self.requests[key].is_logged_write();
-        let active = self.requests.remove(key);
-        assert!(active.parts == 0, "no operation is under way for a request that is answered");
-        if let Some(volume) = self.volumes.get_mut(active.volume)
-            && !matches!(active.op, RequestOp::Stop)
-        {
-            volume.active = volume.active.saturating_sub(1);
-            volume.origin.answered_changes += u64::from(active.has_changed_origin);
+        if is_holding {
+            self.release_hold(key);
         }
-        let result = active.error.map_or(Ok(()), Err);
-        if !is_answered {
-            self.push(Effect::Reply { id: active.id, result });
+        if has_share {
+            self.release_share(key, u64::MAX);
+        }
+        S::request_ended(self, key, memory);
+        let is_early = self.is_mutated(Mutation::AckBeforeWritten);
+        let volumes = &mut self.volumes;
+        let see = |active: &Active| {
+            assert!(active.parts == 0, "no operation is under way for a request that is answered");
+            if let Some(volume) = volumes.get_mut(active.volume)
+                && !matches!(active.op, RequestOp::Stop)
+            {
+                volume.active = volume.active.saturating_sub(1);
+                volume.origin.answered_changes += u64::from(active.has_changed_origin);
+            }
+            let is_answered = active.is_answered || is_early && active.is_logged_write();
+            (!is_answered).then(|| Effect::Reply { id: active.id, result: active.error.map_or(Ok(()), Err) })
+        };
+        let reply = self.requests.remove(key, see, memory);
+        if let Some(reply) = reply {
+            self.push(reply);
         }
     }
 
     /// Answers a request that stays until its effects are durable.
     pub(crate) fn answer<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         self.release_hold(key);
-        self.requests.release_work(key, memory);
-        self.requests.release_client_buffer(key, memory);
+        self.requests.release_buffers(key, memory);
         let active = &mut self.requests[key];
         active.is_answered = true;
         let id = active.id;

@@ -76,10 +76,15 @@ impl<S: Store> Machine<S> {
     }
 
     /// Why a request bypasses the cache, if it does. Policies are asked once.
+    #[inline]
     pub(crate) fn passes(&mut self, key: RequestKey, access: Access) -> Option<Bypass> {
-        if let Some(passes) = self.requests[key].passes {
-            return passes;
+        match self.requests[key].passes {
+            Some(passes) => passes,
+            None => self.find_whether_passes(key, access),
         }
+    }
+
+    fn find_whether_passes(&mut self, key: RequestKey, access: Access) -> Option<Bypass> {
         let passes = S::passes_by(self, key, access);
         self.requests[key].passes = Some(passes);
         passes

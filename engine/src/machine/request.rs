@@ -3,7 +3,7 @@
 use crate::effect::{Errno, Request, RequestId, RequestOp};
 use crate::machine::guard::{Blocks, Hold};
 use crate::machine::split::Part;
-use crate::memory::{BufferId, Slice};
+use crate::memory::{BufferId, Memory, Slice};
 use crate::number::to_u32;
 use crate::status::Bypass;
 use crate::units::{SECTORS_PER_BLOCK, SectorRange, VolumeIndex};
@@ -181,6 +181,24 @@ impl Active {
             RequestOp::Read { into, .. } | RequestOp::Warm { into, .. } => Some(into),
             RequestOp::Write { from, .. } => Some(from),
             _ => None,
+        }
+    }
+
+    /// Gives back the work buffer, if there is one: returns its bytes.
+    #[inline]
+    pub fn release_work<M: Memory>(&mut self, memory: &mut M) -> u64 {
+        let work = self.work.take();
+        let Some(buffer) = self.work_buffer.take() else { return 0 };
+        memory.release(buffer);
+        u64::from(work.expect("a work buffer has a slice").len_bytes)
+    }
+
+    /// Gives back the client's buffer, which nothing reads or writes any more.
+    #[inline]
+    pub fn release_client_buffer<M: Memory>(&mut self, memory: &mut M) {
+        let is_released = core::mem::replace(&mut self.is_client_buffer_released, true);
+        if let Some(slice) = self.client_slice().filter(|_| !is_released) {
+            memory.release(slice.buffer);
         }
     }
 

@@ -70,10 +70,21 @@ impl Requests {
         self.table.insert(active)
     }
 
-    /// Forgets a request that is about to be answered.
+    /// Forgets a request and gives back its buffers. `see` has a last look at it.
     #[inline]
-    pub fn remove(&mut self, key: RequestKey) -> Active {
-        self.table.remove(key)
+    pub fn remove<M: Memory, T>(
+        &mut self,
+        key: RequestKey,
+        see: impl FnOnce(&Active) -> T,
+        memory: &mut M,
+    ) -> T {
+        let active = &mut self.table[key];
+        self.work_bytes -= active.release_work(memory);
+        active.release_client_buffer(memory);
+        let seen = see(active);
+        // Not returned: it is larger than what anybody wants of it.
+        self.table.remove(key);
+        seen
     }
 
     /// Puts a part of a write off.
@@ -197,26 +208,13 @@ impl Requests {
     }
 
     /// Gives back a request's work buffer, if it has one.
-    #[inline]
     pub fn release_work<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
-        let active = &mut self.table[key];
-        let work = active.work.take();
-        if let Some(buffer) = active.work_buffer.take() {
-            let slice = work.expect("a work buffer has a slice");
-            self.work_bytes -= u64::from(slice.len_bytes);
-            memory.release(buffer);
-        }
+        self.work_bytes -= self.table[key].release_work(memory);
     }
 
-    /// Gives back the client's buffer, which nothing reads or writes any more.
-    #[inline]
-    pub fn release_client_buffer<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
-        let active = &mut self.table[key];
-        if !active.is_client_buffer_released {
-            active.is_client_buffer_released = true;
-            if let Some(slice) = active.client_slice() {
-                memory.release(slice.buffer);
-            }
-        }
+    /// Gives back all buffers of a request that stays although it needs none any more.
+    pub fn release_buffers<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        self.release_work(key, memory);
+        self.table[key].release_client_buffer(memory);
     }
 }

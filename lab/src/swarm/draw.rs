@@ -168,6 +168,11 @@ impl Options {
         self.set(Knob::held_flushes, if random.one_in(6) { random.between(1, 3) } else { 0 });
     }
 
+    /// Draws how many calls of the engine make a group.
+    pub(super) fn draw_groups(&mut self, random: &mut Random) {
+        self.set(Knob::group_calls, *random.pick(&[1, 1, 2, 4, 32]));
+    }
+
     /// Draws events between two lives of a cache: origins and caches that change, refused starts, hasty stops, an operator's jobs.
     pub(super) fn draw_between_lives(&mut self, random: &mut Random) {
         self.set(Knob::origin_changes, if random.one_in(2) { random.between(10, 80) } else { 0 });

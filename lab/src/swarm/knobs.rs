@@ -279,4 +279,6 @@ knobs! {
     streams = 0,
     /// Devices that end no flush while they are given changes: 1 the cache, 2 origins, 3 all.
     held_flushes = 0,
+    /// Calls of the engine that the driver makes at the most before it takes the effects of all of them.
+    group_calls = 1,
 }

@@ -114,6 +114,7 @@ impl Options {
         options.draw_checkpoints(&mut random.fork(19));
         options.draw_streams(&mut random.fork(20));
         options.draw_held_flushes(&mut random.fork(21));
+        options.draw_groups(&mut random.fork(22));
         options
     }
 
@@ -153,6 +154,7 @@ impl Options {
                 Knob::checkpoint_interval,
                 Knob::streams,
                 Knob::held_flushes,
+                Knob::group_calls,
             ])
             .without(SERVERS)
             .with_devices_alone()
@@ -536,6 +538,7 @@ impl Options {
             is_mirrored: self.is_mirrored(),
             has_lasting_memory: self.get(Knob::lasting) > 0,
             catches_up: self.seed.is_multiple_of(2),
+            group_calls: self.get(Knob::group_calls),
             volumes: volumes
                 .map(|(sectors, mode)| VolumeSetup {
                     sectors: self.get(sectors).max(64),

@@ -174,7 +174,7 @@ impl World {
         let now = Nanos(self.clock.now_ns());
         let taken = self.engine.as_mut().map(|engine| engine.submit(now, request, &mut self.pool));
         match taken {
-            Some(Ok(())) => self.pump(),
+            Some(Ok(())) => self.called(),
             Some(Err(_)) => self.fail(Kind::Liveness, "the engine takes no request more"),
             None => self.fail(Kind::Contract, "a request without an engine"),
         }

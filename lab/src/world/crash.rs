@@ -234,6 +234,7 @@ impl World {
         self.servers.die();
         self.note_who_counts();
         self.engine = None;
+        self.group.end();
         self.in_flight.clear();
         self.outstanding.clear();
         self.answers.clear();

@@ -455,7 +455,7 @@ impl World {
         {
             engine.complete(now, io, result, &mut self.pool);
         }
-        self.pump();
+        self.called();
         if let (Err(_), Target::Origin(volume)) = (result, target)
             && self.is_absent(volume.at())
         {

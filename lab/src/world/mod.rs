@@ -11,6 +11,7 @@ mod blank;
 mod client;
 mod crash;
 mod device;
+mod group;
 pub mod halves;
 mod image;
 mod log_end;
@@ -167,6 +168,7 @@ pub struct World {
     /// When this life's cache failed, or began to hang: it keeps nothing that comes later.
     cache_failed_ns: Option<u64>,
     next_request: u64,
+    group: group::Group,
     /// Writes of a process that ended, which may land while its successor runs: a broken lock.
     late: Vec<(Target, u64, crate::disk::Content)>,
     /// Volumes whose cache was given up, by a note outside the cache.
@@ -261,6 +263,7 @@ impl World {
             changed_at: Vec::new(),
             cache_failed_ns: None,
             next_request: 1,
+            group: group::Group::new(setup.seed),
             late: Vec::new(),
             abandoned: [false; VOLUMES_MAX],
             detached: [false; VOLUMES_MAX],
@@ -463,6 +466,7 @@ impl World {
 
     /// Takes the engine's effects until there is none.
     fn pump(&mut self) {
+        self.group.end();
         while self.violation.is_none() {
             let Some(engine) = &mut self.engine else { return };
             let Some(effect) = engine.poll_effect(&mut self.pool) else { break };
@@ -487,8 +491,10 @@ impl World {
         }
     }
 
+    /// When the engine wants to be called. Who has not drawn its effects does not ask it.
     fn deadline_ns(&self) -> Option<u64> {
-        self.engine.as_ref().and_then(Engine::deadline).map(|deadline| deadline.0)
+        let engine = self.engine.as_ref().filter(|_| self.group.ends_ns().is_none());
+        engine.and_then(Engine::deadline).map(|deadline| deadline.0)
     }
 
     /// Lets the next thing happen: an operation of a device ends or lands, or the engine's deadline comes. False
@@ -500,6 +506,10 @@ impl World {
         self.is_sound()?;
         let (event, deadline) = (self.clock.next_ns(), self.deadline_ns());
         match (event, deadline) {
+            _ if self.group.ends_ns().is_some_and(|ends_ns| event.is_none_or(|event| ends_ns < event)) => {
+                self.clock.advance_to(self.group.ends_ns().expect("a group is under way"));
+                self.pump();
+            }
             (None, None) => return Ok(false),
             (Some(event), deadline) if deadline.is_none_or(|deadline| event <= deadline) => {
                 if let Some(event) = self.clock.pop() {
@@ -523,7 +533,7 @@ impl World {
         if let Some(engine) = &mut self.engine {
             engine.advance(now, &mut self.pool);
         }
-        self.pump();
+        self.called();
     }
 
     /// Lets `ns` of time pass, with all that happens meanwhile.
@@ -533,7 +543,8 @@ impl World {
     pub fn pass(&mut self, ns: u64) -> Result<(), Violation> {
         let until = self.clock.now_ns() + ns;
         loop {
-            let next = [self.clock.next_ns(), self.deadline_ns()].into_iter().flatten().min();
+            let nexts = [self.clock.next_ns(), self.deadline_ns(), self.group.ends_ns()];
+            let next = nexts.into_iter().flatten().min();
             if next.is_none_or(|next| next > until) {
                 break;
             }

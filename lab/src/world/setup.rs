@@ -109,6 +109,8 @@ pub struct Setup {
     pub has_lasting_memory: bool,
     /// Whether the driver lets the engine catch up when effects are on their way, or leaves that to their answers.
     pub catches_up: bool,
+    /// Calls of the engine that the driver makes at the most before it takes the effects of all of them.
+    pub group_calls: u64,
     /// Whether the cache device may be blank, or an older one, at any start.
     pub is_ephemeral: bool,
     /// Promises that the oracle holds the cache to.
@@ -172,6 +174,7 @@ impl Setup {
             is_mirrored: false,
             has_lasting_memory: false,
             catches_up: false,
+            group_calls: 1,
             is_ephemeral: false,
             contract: Contract::default(),
             cache_latency: Latency { least_ns: 20_000, most_ns: 200_000 },

@@ -131,6 +131,12 @@ impl Appender {
         }
     }
 
+    /// Whether all data lies in the ring, and nothing else of the cache device can run short.
+    #[inline]
+    pub fn is_inline(&self) -> bool {
+        matches!(self, Appender::Inline(_))
+    }
+
     /// Whether clean data lies in frames.
     pub fn has_frames(&self) -> bool {
         match self {
@@ -203,6 +209,7 @@ impl Appender {
     }
 
     /// Notes that the index has no copy of a block at a place any more.
+    #[inline]
     pub fn lost(&mut self, key: BlockKey, place: Place) {
         match self {
             Appender::Inline(_) | Appender::Keys(_) | Appender::Mirror(_) => (),
@@ -598,18 +605,15 @@ impl Machine<LogStore> {
     }
 
     /// A client's write is published: blocks have their newest copies from `place` on.
+    #[inline]
     pub(super) fn note_written(&mut self, first: BlockKey, blocks: u64, place: Place) {
         let LogStore { appender, index, .. } = &mut self.store;
-        match appender {
-            Appender::Inline(_) | Appender::Keys(_) | Appender::Mirror(_) => (),
-            Appender::Frames(frames) => {
-                for step in 0..blocks {
-                    let (key, place) = (BlockKey(first.0 + step), Place(place.0 + to_u32(step)));
-                    match index.get(key) {
-                        Some(old) => frames.worths.rewritten(old.place, place),
-                        None => frames.worths.arrives(key, place),
-                    }
-                }
+        let Appender::Frames(frames) = appender else { return };
+        for step in 0..blocks {
+            let (key, place) = (BlockKey(first.0 + step), Place(place.0 + to_u32(step)));
+            match index.get(key) {
+                Some(old) => frames.worths.rewritten(old.place, place),
+                None => frames.worths.arrives(key, place),
             }
         }
     }

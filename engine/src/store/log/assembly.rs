@@ -19,6 +19,11 @@ const HEADER_BLOCKS_MAX: u32 = 2;
 /// Batches in flight at the most.
 pub(super) const BATCHES_IN_FLIGHT_MAX: usize = 8;
 
+/// A draft has room for so many appends at the least when it begins, ...
+const APPENDS_MIN: usize = 4;
+/// ... and at the most.
+const APPENDS_MAX: usize = 64;
+
 /// A draft whose place is fixed.
 struct Outgoing {
     draft: Draft,
@@ -223,6 +228,8 @@ impl Log {
         let mut pieces = core::mem::take(&mut self.scratch_pieces);
         entries.clear();
         pieces.clear();
+        // Short appends, all of which it may take, do not make it grow; and something is in it.
+        let coming = self.client.len().min(index(limits.units)).clamp(APPENDS_MIN, APPENDS_MAX);
         Draft {
             sequence,
             header_place,
@@ -237,10 +244,9 @@ impl Log {
             payload_max: limits.payload,
             checksums_max: limits.checksums,
             entries_max: limits.entries,
-            // A batch has something in it: to begin with nothing would be to grow at once.
-            checksums: Vec::with_capacity(4),
+            checksums: Vec::with_capacity(coming),
             owes_checksums: false,
-            publish: Vec::with_capacity(4),
+            publish: Vec::with_capacity(coming),
             units_left: limits.units,
         }
     }

@@ -6,7 +6,7 @@ use super::once::once_place;
 use crate::format::{Entry, EntryKind};
 use crate::machine::guard::Blocks;
 use crate::memory::{Memory, Slice};
-use crate::number::{index, index_wide, to_u32, wide};
+use crate::number::{index, to_u32, wide};
 use crate::units::{BLOCK_BYTES, Place, SECTORS_PER_BLOCK, VolumeId};
 use alloc::vec::Vec;
 
@@ -141,12 +141,11 @@ impl Draft {
     }
 }
 
-const BLOCK: usize = index_wide(BLOCK_BYTES);
-
 /// Adds the checksum of each block of a piece to `checksums`.
 pub(super) fn add_checksums<M: Memory>(piece: Slice, checksums: &mut Vec<u32>, memory: &M) {
-    for at_bytes in (0..piece.len_bytes).step_by(BLOCK) {
-        checksums.push(memory.checksum(piece.part(at_bytes, to_u32(BLOCK_BYTES))));
+    let block_bytes = to_u32(BLOCK_BYTES);
+    for block in 0..piece.len_bytes / block_bytes {
+        checksums.push(memory.checksum(piece.part(block * block_bytes, block_bytes)));
     }
 }
 

@@ -157,16 +157,20 @@ impl Machine<LogStore> {
     pub(super) fn bypasses_wait(&self, key: RequestKey) -> Option<Bypass> {
         let active = &self.requests[key];
         let (volume, blocks) = (active.volume, active.blocks.count);
-        let held_permille = || LogStore::pressure(self).held_permille;
         let has_room = self.clients_may_append()
             && match blocks < LONG_BLOCKS_MIN {
                 true => !self.store.flood.keeps_room(),
-                false => self.fits_in_room(blocks) && !self.volume(volume).destage.is_flooded(held_permille),
+                false => self.fits_in_room(blocks) && !self.is_volume_flooded(volume),
             };
         if has_room && matches!(active.op, RequestOp::Write { range, .. } if range.is_block_aligned()) {
             return None;
         }
         self.bypasses_long_wait(key, has_room)
+    }
+
+    #[inline(never)]
+    fn is_volume_flooded(&self, volume: VolumeIndex) -> bool {
+        self.volume(volume).destage.is_flooded(|| LogStore::pressure(self).held_permille)
     }
 
     /// Whether a write that has just come goes around the cache so.

@@ -10,11 +10,10 @@
 //! until then, and room that is kept free holds what was cached last.
 
 use crate::composition::Composition;
-use crate::effect::{Errno, WriteMode};
+use crate::effect::Errno;
 use crate::format::{Summary, payload_runs};
 use crate::limits::SEGMENT_OVERHEAD_BLOCKS;
 use crate::machine::guard::Blocks;
-use crate::machine::volume::{Standing, Volume};
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
@@ -27,7 +26,8 @@ use crate::store::log::frames::Move;
 use crate::store::log::keys::KeyAppend;
 use crate::store::log::once::is_void;
 use crate::store::log::room::RELOCATION_SEGMENTS;
-use crate::store::log::segments::{Segment, SegmentState};
+use crate::store::log::segments::SegmentState;
+use crate::store::log::staying::Staying;
 use crate::store::log::{InternalAppend, LogFlight, LogStore};
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK, VOLUMES_MAX};
 use alloc::collections::VecDeque;
@@ -39,8 +39,6 @@ const KEEP_READ_BLOCKS: u32 = 64;
 const RELOCATING_BLOCKS_MAX: u32 = 2048;
 /// Segments that the log can open at once, while others linger.
 const SPARE_MIN: u32 = 3;
-/// Dirty blocks stay in the log while they are at most one in so many of the ring.
-const STAYING_ONE_IN: u64 = 4;
 /// A round of the log takes a hit away if at least one block was hit in it for so many of the ring.
 const HIT_ONE_IN: u64 = 8;
 /// The dirty blocks of the oldest segment come first when they are at most one in so many.
@@ -56,29 +54,6 @@ pub(crate) struct Kept {
     key: BlockKey,
     pub place: Place,
     pub checksum: u32,
-}
-
-/// The volumes whose dirty blocks stay in the log, by their number.
-struct Staying {
-    /// Volumes all of whose dirty blocks stay, because the origin fails.
-    stuck: [bool; VOLUMES_MAX],
-    /// Volumes whose dirty blocks stay in segments that have few.
-    few: [bool; VOLUMES_MAX],
-    /// They stay in others, too: a small ring comes round to what it moved before, which lies densely there.
-    is_any_segment: bool,
-}
-
-impl Staying {
-    fn any(&self) -> bool {
-        self.stuck.contains(&true) || self.few.contains(&true)
-    }
-
-    /// Whether the dirty blocks stay that a volume has in a segment. Of a segment that is dirty for the greater part, moving them
-    /// would free next to nothing.
-    fn in_segment(&self, segment: &Segment) -> impl Fn(usize) -> bool {
-        let has_few = self.is_any_segment || segment.must * 2 <= segment.used_blocks;
-        move |at| self.stuck[at] || has_few && self.few[at]
-    }
 }
 
 #[derive(Debug)]
@@ -111,6 +86,10 @@ pub(crate) struct Reclaim {
     /// Which blocks of an emptied segment stay.
     pub policy: FifoReinsertion,
     active: VecDeque<Reclaiming>,
+    /// Nothing but the ring takes steps of its own in this store.
+    is_alone: bool,
+    /// The last look at it left nothing to be done in the store.
+    is_at_rest: bool,
     /// The log's end when the index was last looked at.
     seen_sequence: u64,
     /// Whether the index was near its budget then.
@@ -127,7 +106,7 @@ pub(crate) struct Reclaim {
 }
 
 impl Reclaim {
-    pub fn new(composition: &Composition) -> Reclaim {
+    pub fn new(composition: &Composition, is_alone: bool) -> Reclaim {
         let reinsertion = match composition.replacement {
             ReplacementChoice::FifoReinsertion(reinsertion) => reinsertion,
             // Buckets are given up by a policy of their own.
@@ -136,6 +115,8 @@ impl Reclaim {
         Reclaim {
             policy: FifoReinsertion::new(reinsertion),
             active: VecDeque::new(),
+            is_alone,
+            is_at_rest: false,
             seen_sequence: 0,
             is_tight: false,
             relocating_blocks: 0,
@@ -143,6 +124,12 @@ impl Reclaim {
             left: VecDeque::new(),
             gathered: Vec::new(),
         }
+    }
+
+    /// Whether the last look left nothing to be done in the store.
+    #[inline]
+    pub fn is_at_rest(&self) -> bool {
+        self.is_at_rest
     }
 
     pub fn is_active(&self) -> bool {
@@ -170,20 +157,31 @@ impl Machine<LogStore> {
     /// Starts and advances reclaim, if free segments or index memory run low.
     #[inline]
     pub(crate) fn pump_reclaim<M: Memory>(&mut self, memory: &mut M) {
-        let LogStore { segments, reclaim, log, flood, .. } = &self.store;
-        let is_at_rest = reclaim.active.is_empty()
-            && !reclaim.is_tight
-            && reclaim.seen_sequence == log.published()
-            && flood.is_at_rest(segments.free())
-            && !segments.has_emptied()
-            && (segments.spare() >= SPARE_MIN || segments.lingers().is_none());
-        if !is_at_rest {
+        if !self.is_room_enough() {
             self.make_room_in_ring(memory);
         }
     }
 
+    /// Whether there is room in the ring, and nothing new that might make it short.
+    #[inline]
+    fn is_room_enough(&self) -> bool {
+        let LogStore { segments, reclaim, log, flood, .. } = &self.store;
+        reclaim.active.is_empty()
+            && !reclaim.is_tight
+            && reclaim.seen_sequence == log.published()
+            && flood.is_at_rest(segments.free())
+            && !segments.has_emptied()
+            && (segments.spare() >= SPARE_MIN || segments.lingers().is_none())
+    }
+
     #[inline(never)]
     fn make_room_in_ring<M: Memory>(&mut self, memory: &mut M) {
+        self.take_step_in_ring(memory);
+        // It stays true until something is published, or begins to be emptied, and a look at that follows.
+        self.store.reclaim.is_at_rest = self.store.reclaim.is_alone && self.is_room_enough();
+    }
+
+    fn take_step_in_ring<M: Memory>(&mut self, memory: &mut M) {
         if self.latched.is_some() || self.superblock.clean_stop {
             return;
         }
@@ -427,37 +425,6 @@ impl Machine<LogStore> {
                     InternalAppend::Lost { first: extent.first, blocks: extent.blocks, from, life }
                 }
             });
-        }
-    }
-
-    /// The volumes whose dirty blocks stay in the log when the ring comes round to them.
-    ///
-    /// A hard disk writes a block in the time that the cache device takes for hundreds. So while clients read from the origin, or
-    /// wait for room, and as long as few blocks are dirty, they are appended again; the sweep brings them home when they are
-    /// many, or when there is time.
-    fn staying(&mut self) -> Staying {
-        let has_budget = self.budget_allows_relocation();
-        let LogStore { segments, reclaim, appender, .. } = &self.store;
-        let may_stay = (appender.has_frames() || appender.weighs_rounds() && reclaim.policy.keeps_any())
-            && self.config.order.is_none()
-            && !self.is_stopping
-            && has_budget
-            && self.dirty_blocks() * STAYING_ONE_IN <= segments.ring_blocks();
-        let is_pressed = segments.free() <= self.config.segments_reserved;
-        let is_any_segment = appender.has_frames();
-        let by_volume = |stays: &dyn Fn(&Volume) -> bool| {
-            core::array::from_fn(|at| self.volumes[at].as_ref().is_some_and(stays))
-        };
-        Staying {
-            is_any_segment,
-            stuck: by_volume(&|volume| volume.origin.is_failing()),
-            few: by_volume(&|volume| {
-                may_stay
-                    && volume.mode == WriteMode::Writeback
-                    && volume.standing == Standing::Cached
-                    && volume.destage.drains == 0
-                    && (is_pressed || volume.origin.was_read(self.now))
-            }),
         }
     }
 

@@ -605,7 +605,7 @@ impl Replay {
             extents,
             segments,
             log,
-            reclaim: Reclaim::new(composition),
+            reclaim: Reclaim::new(composition, appender.is_inline() && controller.destage.is_sweep()),
             flood: Flood::default(),
             appender,
             once_counts_from,

@@ -348,6 +348,7 @@ impl Changing for LogStore {
         unreachable!("a write that is appended to the log waits for no destage");
     }
 
+    #[inline]
     fn bars_write(m: &Machine<LogStore>, key: RequestKey) -> Option<Bypass> {
         if m.store.policies.bypasses_waits { m.bypasses_wait(key) } else { None }
     }
@@ -566,6 +567,11 @@ impl Life for LogStore {
         m.note_in_superblock();
     }
 
+    #[inline]
+    fn is_at_rest(m: &Machine<LogStore>) -> bool {
+        m.store.reclaim.is_at_rest()
+    }
+
     fn repair<M: Memory>(m: &mut Machine<LogStore>, memory: &mut M) {
         if m.store.log.has_missing_summaries() {
             m.write_missing_summaries(memory);
@@ -587,7 +593,7 @@ impl Life for LogStore {
     }
 
     fn request_ended<M: Memory>(m: &mut Machine<LogStore>, key: RequestKey, memory: &mut M) {
-        if matches!(m.requests[key].op, RequestOp::Stop) {
+        if m.is_stopping && matches!(m.requests[key].op, RequestOp::Stop) {
             m.release_memory(memory);
         }
     }

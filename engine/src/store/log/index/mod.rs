@@ -550,7 +550,7 @@ impl Index {
             }
         }
         if part.first_tag + part.blocks() == const_u32(GROUP_BLOCKS) {
-            self.gather(part.hash);
+            self.gather(part.hash, Place(part.place.0 + part.blocks() - 1));
         }
     }
 
@@ -589,17 +589,14 @@ impl Index {
     /// Makes a group of the singles that lie in line with block 15 of their group, if they are
     /// enough. Called when block 15 was put in place: that is how blocks that are written in
     /// order, but in several runs, come to share an entry, at a sixteenth of the cost that
-    /// looking each time would have.
-    fn gather(&mut self, hash: u64) {
+    /// looking each time would have. Of blocks that were, block 14 lies before block 15.
+    fn gather(&mut self, hash: u64, place: Place) {
         let last = const_u32(GROUP_BLOCKS) - 1;
-        if self.singles.tags(&self.pages, hash).count_ones() < GROUP_BLOCKS_NEW
-            || self.groups.find(&self.pages, hash, 0).is_some()
-        {
+        let head = GroupHead { base: rows::base_of(place, last), valid: 0, dirty: 0, hits: 0 };
+        let before = self.singles.get(&self.pages, hash, last - 1).map(|row| self.kind.entry(row).place);
+        if before != Some(head.place(last - 1)) || self.groups.find(&self.pages, hash, 0).is_some() {
             return;
         }
-        let Some(position) = self.singles.find(&self.pages, hash, last) else { return };
-        let entry = self.kind.entry(self.singles.row(&self.pages, position));
-        let head = GroupHead { base: rows::base_of(entry.place, last), valid: 0, dirty: 0, hits: 0 };
         if self.in_line(hash, head).count_ones() >= GROUP_BLOCKS_NEW {
             let position = self.add_group(hash, head);
             self.absorb(hash, position);

@@ -155,22 +155,23 @@ impl Machine<LogStore> {
         draft: &mut Draft,
         memory: &mut M,
     ) -> Option<ClientAppend> {
-        let volume = self.requests[request].volume;
-        let volume_id = self.volume(volume).id;
+        let active = &self.requests[request];
+        let (volume, is_through) = (active.volume, active.route == Route::LogThenOrigin);
         let now = Blocks { first: blocks.first, count: blocks.count.min(draft.room()) };
         let bytes = to_u32(now.count * BLOCK_BYTES);
-        if self.requests[request].route == Route::LogThenOrigin {
+        if is_through {
             self.note_whether_new(request, now);
         }
-        self.volume_mut(volume).guard.acquire(now, Hold::Publishing);
+        let target = self.volume_mut(volume);
+        target.guard.acquire(now, Hold::Publishing);
+        let volume_id = target.id;
         let place = Some(draft.next_place());
         let checksums_at = draft.checksums.len();
         draft.add_checksums(slice, now.count, memory);
         // HAZARD 6: dirty until the origin has it, in write-through, too: after a crash between the two writes the
         // log is repeated.
-        let is_through = self.requests[request].route == Route::LogThenOrigin
-            && self.is_mutated(Mutation::WritethroughLogsClean);
-        let kind = if is_through { EntryKind::Clean } else { EntryKind::Dirty };
+        let is_clean = is_through && self.is_mutated(Mutation::WritethroughLogsClean);
+        let kind = if is_clean { EntryKind::Clean } else { EntryKind::Dirty };
         draft.push_payload_entry(kind, volume_id, now);
         draft.pieces.push(slice.part(0, bytes));
         draft.publish.push(Publish::Part { request, volume, blocks: now, place, checksums_at });

@@ -168,8 +168,7 @@ impl Machine<LogStore> {
             mirror.owed_writes += 1;
             self.volume_mut(volume).owed_blocks += blocks.count;
             // It keeps its blocks: whoever needs what the index says of them waits.
-            self.requests.release_work(request, memory);
-            self.requests.release_client_buffer(request, memory);
+            self.requests.release_buffers(request, memory);
             let active = &mut self.requests[request];
             active.sequence = self.store.log.next_sequence;
             active.is_answered = true;
