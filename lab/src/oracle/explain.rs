@@ -173,6 +173,12 @@ impl Explained {
         self.absent.insert(volume, at);
     }
 
+    /// The volumes whose origins the engine did not wait for at some time.
+    #[must_use]
+    pub fn seen_absent_once(&self) -> Vec<usize> {
+        self.absent.keys().copied().collect()
+    }
+
     /// Whether the engine did not wait for the volume's origin at `since` or later. What failed because of that may be answered when
     /// an older operation of the origin has succeeded.
     #[must_use]

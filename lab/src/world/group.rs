@@ -47,6 +47,14 @@ impl World {
         let calls_max = self.setup.group_calls;
         if calls_max <= 1 || self.group.is_last(calls_max, self.clock.now_ns()) {
             self.pump();
+            return;
+        }
+        // What failed because of that may be answered when it is over.
+        for volume in self.oracle.explained.seen_absent_once() {
+            if self.is_absent(volume) {
+                let at = self.oracle.moment();
+                self.oracle.explained.seen_absent(volume, at);
+            }
         }
     }
 }
