@@ -124,7 +124,8 @@ impl Engine {
         }
     }
 
-    /// The time at which the engine wants [`Engine::advance`] called, if nothing else happens before.
+    /// The time at which the engine wants [`Engine::advance`] called, if nothing else happens before. Ask when all effects are
+    /// drawn: what the last calls let go on may bring it forward.
     #[must_use]
     pub fn deadline(&self) -> Option<Nanos> {
         match &self.0 {

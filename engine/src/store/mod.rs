@@ -414,7 +414,7 @@ pub(crate) trait Life: Operations {
     fn request_ended<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M) {
         let _ = (m, key, memory);
     }
-    /// Whether the last look left the store nothing to do. A look takes one step of what there is, so a store that has something
+    /// Whether the last step left the store nothing to do. A look takes one step of what there is, so a store that has something
     /// to do is looked at after each call.
     fn is_at_rest(_m: &Machine<Self>) -> bool {
         false

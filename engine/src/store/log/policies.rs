@@ -168,6 +168,7 @@ impl Machine<LogStore> {
         self.bypasses_long_wait(key, has_room)
     }
 
+    /// Whether a flood of a volume's writes is under way.
     #[inline(never)]
     fn is_volume_flooded(&self, volume: VolumeIndex) -> bool {
         self.volume(volume).destage.is_flooded(|| LogStore::pressure(self).held_permille)

@@ -88,7 +88,7 @@ pub(crate) struct Reclaim {
     active: VecDeque<Reclaiming>,
     /// Nothing but the ring takes steps of its own in this store.
     is_alone: bool,
-    /// The last look at it left nothing to be done in the store.
+    /// The last step left nothing to be done in the store.
     is_at_rest: bool,
     /// The log's end when the index was last looked at.
     seen_sequence: u64,
@@ -126,7 +126,7 @@ impl Reclaim {
         }
     }
 
-    /// Whether the last look left nothing to be done in the store.
+    /// Whether the last step left nothing to be done in the store.
     #[inline]
     pub fn is_at_rest(&self) -> bool {
         self.is_at_rest
@@ -177,7 +177,7 @@ impl Machine<LogStore> {
     #[inline(never)]
     fn make_room_in_ring<M: Memory>(&mut self, memory: &mut M) {
         self.take_step_in_ring(memory);
-        // It stays true until something is published, or begins to be emptied, and a look at that follows.
+        // If that changes, the look that finds it takes the first step; from then on there is one after each call.
         self.store.reclaim.is_at_rest = self.store.reclaim.is_alone && self.is_room_enough();
     }
 
