@@ -5,6 +5,7 @@ use engine::units::{BLOCK_BYTES, Nanos, VolumeIndex};
 use forebay_lab::long::{
     Answer, Contents, Disk, Load, LoadOptions, LongRun, Next, Setup, Trouble, Until, VolumeSetup, Workload,
 };
+use forebay_lab::workload::fio::{FioLoad, parse};
 
 const GIB: u64 = 1 << 30;
 /// The writers' jobs have numbers from here on.
@@ -41,6 +42,29 @@ impl Workload for Beside {
         answer.demand.job -= WRITERS;
         self.writers.answered(&answer);
     }
+}
+
+/// Goal: a write waits for no pace where reads wait for the origin's disk, and the SSD has little to do. Method: fio's clients, each
+/// with one request at a time, of which one in five is a write, before a hard disk; and the time of the slowest writes.
+#[test]
+fn writes_beside_readers_of_a_disk_are_not_held_back() -> Result<(), Trouble> {
+    let job = "[job]\nfilename=volume\nfilesize=8g\nioengine=libaio\nruntime=60\ntime_based\nnorandommap\n\
+        rw=randrw\nrwmixread=80\nbs=4k\nnumjobs=16\nrandom_distribution=zipf:1.1\n";
+    let mut load =
+        FioLoad::new(&parse(job).expect("a job file"), VolumeIndex(0)).expect("a job that can be run");
+    let model = |name| models::find(name).expect("a disk that is built in");
+    let origin = Disk::modelled(&model("hdd"), load.volume_bytes(), 2);
+    let volumes = vec![VolumeSetup { origin, mode: WriteMode::Writeback }];
+    let cache = Disk::modelled(&model("ssd"), GIB, 1);
+    let mut run = LongRun::new(Setup { cache, volumes, contents: Contents::Nothing }, |_| ())?;
+    run.idle(Nanos::SECOND)?;
+    run.begin_measuring();
+    run.run(&mut load, Until::End)?;
+    let writes = &run.statistics().writes;
+    assert!(writes.count > 1000, "{} writes", writes.count);
+    let p99_us = writes.latency_ns.value_at_quantile(0.99) / 1000;
+    assert!(p99_us < 2000, "one write in a hundred takes {p99_us} us or more");
+    Ok(())
 }
 
 /// Goal: who reads is not held up by who writes more than the SSD takes, and who writes goes on. Method: two readers and two writers

@@ -18,7 +18,7 @@ use crate::machine::request::RequestKey;
 use crate::machine::volume::Standing;
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
-use crate::number::{to_u32, wide};
+use crate::number::to_u32;
 use crate::status::{Bypass, CachePace};
 use crate::store::Store;
 use crate::units::{BLOCK_BYTES, Nanos, Place};
@@ -41,10 +41,30 @@ struct Answers {
     all: u64,
     /// Those that took longer than usual.
     long: u64,
+    /// The time that those took, added up.
+    long_sum_ns: u64,
     slow: u64,
     /// The time that the slow ones took, added up.
     slow_sum_ns: u64,
     longest_ns: u64,
+}
+
+/// The reads of the cache in the time before a look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LookedReads {
+    /// Those that were answered since the last look.
+    pub answered: u64,
+    /// Those that are under way.
+    pub under_way: u64,
+    /// About the time that all of them took, or have been under way, added up.
+    pub time_ns: u64,
+}
+
+impl LookedReads {
+    /// Whether they take more than `slow_ns` on the average.
+    pub fn are_slow(&self, slow_ns: u64) -> bool {
+        self.time_ns > (self.answered + self.under_way) * slow_ns
+    }
 }
 
 /// A change that a look brought.
@@ -65,6 +85,8 @@ pub(crate) struct SlowCache {
     /// A read that takes longer is slow.
     limit_ns: u64,
     answers: Answers,
+    /// The reads before the last look.
+    looked_reads: LookedReads,
     /// The next read that comes at this time or later is looked at, with all before it.
     look_at: Nanos,
     looked: Nanos,
@@ -95,6 +117,7 @@ impl SlowCache {
             usual_ns: 0,
             limit_ns: bounds.slow_ns_min,
             answers: Answers::default(),
+            looked_reads: LookedReads::default(),
             look_at: Nanos(0),
             looked: Nanos(0),
             read_bytes: 0,
@@ -122,6 +145,7 @@ impl SlowCache {
     #[inline]
     fn answered_late(&mut self, latency_ns: u64) {
         self.answers.long += 1;
+        self.answers.long_sum_ns += latency_ns;
         if latency_ns > self.limit_ns {
             self.note_slow(latency_ns);
         } else if self.usual_ns == 0 {
@@ -162,14 +186,21 @@ impl SlowCache {
         if now < self.looked.plus(self.bounds.look_ns) {
             return None;
         }
+        let Answers { all, long, long_sum_ns, .. } = self.answers;
+        // The others took no more than what is usual, and are half of all.
+        let time_ns = long_sum_ns + (all - long) * self.usual_ns;
+        let mut reads = LookedReads { answered: all, under_way: 0, time_ns };
         for issued in under_way {
             let age_ns = now.since(issued);
+            reads.under_way += 1;
+            reads.time_ns += age_ns;
             if age_ns > self.limit_ns {
                 self.answers.all += 1;
                 self.answers.long += 1;
                 self.note_slow(age_ns);
             }
         }
+        self.looked_reads = reads;
         let (answers, since_ns) = (core::mem::take(&mut self.answers), now.since(self.looked));
         let bytes = read_bytes - self.read_bytes;
         (self.looked, self.read_bytes) = (now, read_bytes);
@@ -242,18 +273,13 @@ impl<S: Store> Machine<S> {
     pub(crate) fn pass_slow_cache_by<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let now = self.now;
         let read_bytes = self.outbox.cache_bytes().read_bytes;
-        let (looked, answered) = (self.slow_cache.looked, self.slow_cache.answers.all);
+        let looked = self.slow_cache.looked;
         let turn = match &self.halves {
             None => self.slow_cache.look(now, read_bytes, self.outbox.cache_reads()),
             Some(halves) => self.slow_cache.look(now, read_bytes, halves.cache_reads()),
         };
         if self.slow_cache.looked != looked {
-            let under_way = match &self.halves {
-                None => self.outbox.cache_reads().count(),
-                Some(halves) => halves.cache_reads().count(),
-            };
-            // This one is about to be.
-            S::looked(self, answered, wide(under_way) + 1);
+            S::looked(self, self.slow_cache.looked_reads);
         }
         match turn {
             Some(Turn::Slow) => {
@@ -366,6 +392,20 @@ mod tests {
         let mut load = Load::new();
         load.reads(10, 4096, 200_000, MS);
         load
+    }
+
+    #[test]
+    fn few_reads_are_not_slow_for_being_few() {
+        let mut load = known();
+        load.reads(2, 4096, 200_000, 30 * MS);
+        let few = load.device.looked_reads;
+        assert!(few.answered < 5 && !few.are_slow(MS), "{few:?}");
+        load.reads(2, 4096, 3 * MS, 30 * MS);
+        assert!(load.device.looked_reads.are_slow(2 * MS), "{:?}", load.device.looked_reads);
+        load.now = load.now.plus(SECOND);
+        load.look(&[Nanos(load.now.0 - SECOND / 2)]);
+        let hanging = load.device.looked_reads;
+        assert!(hanging.answered <= 1 && hanging.are_slow(100 * MS), "{hanging:?}");
     }
 
     #[test]

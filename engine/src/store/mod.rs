@@ -30,6 +30,7 @@ use crate::machine::guard::{Blocks, Hold, Stamp};
 use crate::machine::halves::mending::Spot;
 use crate::machine::piece::{Piece, WaitingRead};
 use crate::machine::request::RequestKey;
+use crate::machine::slow_cache::LookedReads;
 use crate::machine::volume::Volume;
 use crate::machine::warm::{CachedRun, Cursor};
 use crate::memory::{Memory, Slice};
@@ -240,9 +241,9 @@ pub(crate) trait Reading: Operations {
     fn answered(m: &mut Machine<Self>, issued: Nanos) {
         let _ = (m, issued);
     }
-    /// Looks at reads of the cache device: it answered so many since the last look, and as many are under way.
-    fn looked(m: &mut Machine<Self>, reads: u64, under_way: u64) {
-        let _ = (m, reads, under_way);
+    /// Looks at reads of the cache device.
+    fn looked(m: &mut Machine<Self>, reads: LookedReads) {
+        let _ = (m, reads);
     }
     /// Keeps a read of a block that [`Lookup::is_changing`]; it goes on by [`Machine::read_changed`] when the change
     /// is over.

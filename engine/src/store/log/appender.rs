@@ -26,6 +26,7 @@ use crate::limits::PaceBounds;
 use crate::machine::Machine;
 use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
+use crate::machine::slow_cache::LookedReads;
 use crate::memory::{BufferId, Memory, Slice};
 use crate::mutation::Mutation;
 use crate::number::to_u32;
@@ -190,11 +191,11 @@ impl Appender {
         }
     }
 
-    /// Looks at reads: the device answered so many since the last look, and as many are under way.
-    pub fn looked(&mut self, reads: u64, under_way: u64, bounds: &PaceBounds, now: Nanos) {
+    /// Looks at reads of the device, and whether it has something to write.
+    pub fn looked(&mut self, reads: LookedReads, is_writing: bool, bounds: &PaceBounds, now: Nanos) {
         match self {
-            Appender::Inline(inline) => inline.pace.looked(reads, under_way, bounds, now),
-            Appender::Frames(frames) => frames.inline.pace.looked(reads, under_way, bounds, now),
+            Appender::Inline(inline) => inline.pace.looked(reads, is_writing, bounds, now),
+            Appender::Frames(frames) => frames.inline.pace.looked(reads, is_writing, bounds, now),
             Appender::Keys(_) | Appender::Mirror(_) => (),
         }
     }

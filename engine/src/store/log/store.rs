@@ -11,6 +11,7 @@ use crate::machine::guard::{Blocks, Hold, Stamp};
 use crate::machine::halves::mending::Spot;
 use crate::machine::piece::Piece;
 use crate::machine::request::{RequestKey, Stage};
+use crate::machine::slow_cache::LookedReads;
 use crate::machine::volume::Volume;
 use crate::machine::warm::{CachedRun, Cursor};
 use crate::memory::{Memory, Slice};
@@ -287,9 +288,10 @@ impl Reading for LogStore {
         m.note_latency(Access::Read, issued);
     }
 
-    fn looked(m: &mut Machine<LogStore>, reads: u64, under_way: u64) {
+    fn looked(m: &mut Machine<LogStore>, reads: LookedReads) {
         let (bounds, now) = (m.config.pace, m.now);
-        m.store.appender.looked(reads, under_way, &bounds, now);
+        let is_writing = m.store.log.under_way() > 0;
+        m.store.appender.looked(reads, is_writing, &bounds, now);
     }
 
     fn drop_rotten(m: &mut Machine<LogStore>, key: BlockKey) {

@@ -4,7 +4,7 @@
 //! writes the reads are as fast as ever. Whether that is worth it depends on the clients: where reads and writes wait for each
 //! other, all of them would wait longer.
 //!
-//! So it is tried out where reads are slow. In one window writes go slower than in the one before. If clients get more requests
+//! So it is tried out where reads are slow, and writes under way. In one window writes go slower than in the one before. If clients get more requests
 //! answered in it than in the windows before and behind it, writes stay at that pace, and a slower one is tried, down to half of
 //! what the device took. Now and then a faster one is tried, which stays unless they get fewer. Trials that fail become rare.
 //!
@@ -12,6 +12,7 @@
 //! clients had: when far more waits than in the trial, others have come, and the pace ends.
 
 use crate::limits::PaceBounds;
+use crate::machine::slow_cache::LookedReads;
 use crate::units::Nanos;
 
 /// Paces that are tried, in thousandths of what the device took when nothing was held back.
@@ -61,7 +62,7 @@ struct Window {
     writes: u64,
     blocks: u64,
     looks: u64,
-    /// Looks at slow reads.
+    /// Looks at slow reads beside writes.
     slow_looks: u64,
     /// The most blocks that waited because of the pace.
     pending: u64,
@@ -122,19 +123,20 @@ impl Pace {
         }
     }
 
-    /// Looks at reads: the device answered so many since the last look, and as many are under way.
+    /// Looks at reads of the device, and whether it has something to write.
     pub(in crate::store::log) fn looked(
         &mut self,
-        reads: u64,
-        under_way: u64,
+        reads: LookedReads,
+        is_writing: bool,
         bounds: &PaceBounds,
         now: Nanos,
     ) {
         let since_ns = now.since(self.looked);
         (self.looked, self.ends) = (now, now.plus(bounds.pause_ns));
-        self.window.reads += reads;
+        self.window.reads += reads.answered;
         self.window.looks += 1;
-        self.window.slow_looks += u64::from(under_way.saturating_mul(since_ns) > reads * bounds.slow_ns);
+        // Reads that find the device without writes do not wait for them.
+        self.window.slow_looks += u64::from(is_writing && reads.are_slow(bounds.slow_ns));
         let (window_ns, has_paused) = (now.since(self.window.since), since_ns > bounds.pause_ns);
         if has_paused || window_ns >= bounds.window_ns {
             let window = core::mem::replace(&mut self.window, Window { since: now, ..Window::default() });
@@ -217,6 +219,11 @@ mod tests {
     /// Writes that went in each of so many seconds, of which the device takes [`WRITES`], where `reads` says how many are read in a
     /// second beside so many writes, two at a time.
     fn seconds(pace: &mut Pace, seconds: u64, reads: impl Fn(u64) -> u64) -> Vec<u64> {
+        beside(pace, seconds, true, reads)
+    }
+
+    /// The same; a look finds writes under way, or not.
+    fn beside(pace: &mut Pace, seconds: u64, is_writing: bool, reads: impl Fn(u64) -> u64) -> Vec<u64> {
         let mut now = pace.looked;
         let write_ns = Nanos::SECOND / WRITES;
         let mut look = |pace: &mut Pace| {
@@ -232,7 +239,9 @@ mod tests {
             }
             now = end;
             let looks = Nanos::SECOND / LOOK_NS;
-            pace.looked(reads(writes * looks) / looks, 2, &BOUNDS, now);
+            let answered = reads(writes * looks) / looks;
+            let looked = LookedReads { answered, under_way: 0, time_ns: 2 * LOOK_NS };
+            pace.looked(looked, is_writing, &BOUNDS, now);
             writes
         };
         (0..seconds).map(|_| (0..Nanos::SECOND / LOOK_NS).map(|_| look(pace)).sum()).collect()
@@ -245,7 +254,7 @@ mod tests {
 
     fn started() -> Pace {
         let mut pace = Pace::default();
-        pace.looked(0, 0, &BOUNDS, Nanos(Nanos::SECOND));
+        pace.looked(LookedReads::default(), false, &BOUNDS, Nanos(Nanos::SECOND));
         pace
     }
 
@@ -275,6 +284,12 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_tried_where_reads_are_slow_without_writes() {
+        let found = beside(&mut started(), 60, false, reads_alone);
+        assert!(found.iter().all(|&writes| writes == WRITES), "{found:?}");
+    }
+
+    #[test]
     fn half_of_them_go_at_the_least() {
         let mut pace = started();
         let found = seconds(&mut pace, 60, |writes| WRITES.saturating_sub(writes) * 10 + 500);
@@ -292,7 +307,7 @@ mod tests {
         let end = now.plus(BOUNDS.pause_ns);
         assert_eq!(pace.held_until(2, now), Some(end), "a reader may come until then");
         assert_eq!(pace.held_until(2, end), None, "no reader came");
-        pace.looked(0, 1, &BOUNDS, now.plus(BOUNDS.pause_ns + 1));
+        pace.looked(LookedReads::default(), true, &BOUNDS, now.plus(BOUNDS.pause_ns + 1));
         assert_eq!((pace.level, pace.block_ns), (0, 0));
     }
 
