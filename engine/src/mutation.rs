@@ -355,6 +355,9 @@ mutations! {
     SharersGoHome,
     /// Hazard 8: two writes to different sectors of a block both start from v0.
     PartialWriteShares,
+    /// Hazard 8: a write of part of a block takes blocks behind along that it does not hold. Its copy of one of them is published
+    /// over v1, which was written meanwhile.
+    RowNotHeld,
     /// Rule 13: a partial write does not read the rest of its block.
     PartialWriteWithoutOld,
 

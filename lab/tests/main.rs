@@ -26,6 +26,7 @@ mod points;
 mod policy;
 mod recovery_traffic;
 mod room;
+mod rows;
 mod scrub;
 mod shares;
 mod slots;

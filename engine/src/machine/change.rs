@@ -51,6 +51,7 @@ impl<S: Store> Machine<S> {
         } else {
             Hold::Merging
         };
+        let blocks = if is_append && hold == Hold::Merging { self.with_row(key) } else { blocks };
         self.hold_or_wait(key, blocks, hold, memory);
     }
 
@@ -232,9 +233,10 @@ impl<S: Store> Machine<S> {
     /// Reads the sectors of its first and last block that a partial write leaves into a work buffer; then
     /// [`Changing::merge`](crate::store::Changing::merge).
     pub(crate) fn fetch_edges<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        self.take_row(key);
         let active = &self.requests[key];
         let RequestOp::Write { range, .. } = active.op else { unreachable!("a write") };
-        let blocks = active.blocks;
+        let (volume_index, blocks, own) = (active.volume, active.blocks, Blocks::touched_by(range));
         let Some(buffer) = self.take_work(blocks.count, memory) else {
             self.requests.wait_for_buffer(key);
             return;
@@ -246,17 +248,21 @@ impl<S: Store> Machine<S> {
         // ones are published.
         let head_is_partial = !range.start.is_multiple_of(SECTORS_PER_BLOCK);
         let tail_is_partial = !range.end().is_multiple_of(SECTORS_PER_BLOCK);
-        let last = blocks.end() - 1;
+        let last = own.end() - 1;
+        let row = blocks.end() - own.end();
         // RULE 13: the sectors that a write does not cover are read first, so that they stay what they were.
         let is_fetched = !self.is_mutated(Mutation::PartialWriteWithoutOld);
         self.requests[key].parts += 1;
-        if is_fetched && (head_is_partial || blocks.count == 1) {
+        if is_fetched && head_is_partial && own.count > 1 {
             let slice = work.part(0, to_u32(BLOCK_BYTES));
             self.fetch(key, Blocks { first: blocks.first, count: 1 }, slice, false, memory);
         }
-        if is_fetched && tail_is_partial && blocks.count > 1 {
-            let slice = work.part(to_u32((blocks.count - 1) * BLOCK_BYTES), to_u32(BLOCK_BYTES));
-            self.fetch(key, Blocks { first: last, count: 1 }, slice, false, memory);
+        if is_fetched && (tail_is_partial || own.count == 1) {
+            let count = 1 + row;
+            let slice = work.part(to_u32((own.count - 1) * BLOCK_BYTES), to_u32(count * BLOCK_BYTES));
+            let missed = self.fetch(key, Blocks { first: last, count }, slice, false, memory);
+            // Nobody asked for the row.
+            self.volume_mut(volume_index).counters.miss_blocks -= missed.saturating_sub(1);
         }
         self.requests[key].parts -= 1;
         if self.requests[key].parts == 0 {

@@ -7,7 +7,7 @@
 use crate::effect::{Effect, Errno, IoOp, Notice, Target};
 use crate::machine::Machine;
 use crate::machine::flight::Flight;
-use crate::machine::guard::Hold;
+use crate::machine::guard::{Blocks, Hold};
 use crate::machine::request::{RequestKey, Route, Stage, Then};
 use crate::machine::volume::Standing;
 use crate::memory::Memory;
@@ -90,7 +90,12 @@ impl<S: Store> Machine<S> {
     /// Starts a change once more, by whatever way is open now.
     pub(crate) fn begin_again<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         self.requests.release_work(key, memory);
-        self.requests[key].route = Route::Origin;
+        let active = &mut self.requests[key];
+        active.route = Route::Origin;
+        if let Some(range) = active.written() {
+            // It takes a row along anew, or none.
+            active.blocks = Blocks::touched_by(range);
+        }
         self.begin_change(key, memory);
     }
 

@@ -30,6 +30,7 @@ pub(crate) mod report;
 pub(crate) mod request;
 pub(crate) mod requests;
 pub(crate) mod room;
+pub(crate) mod row;
 pub mod scrub;
 pub(crate) mod share;
 pub(crate) mod share_queue;

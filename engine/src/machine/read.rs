@@ -509,6 +509,20 @@ impl<S: Store> Machine<S> {
             self.beside_read(beside.runs(), false, memory);
             return;
         }
+        if result.is_err()
+            && let Some(own_blocks) = self.leave_row(request, &piece)
+        {
+            if own_blocks > 0 {
+                piece.blocks = own_blocks;
+                self.read_origin(request, piece);
+                return;
+            }
+            self.requests[request].parts -= 1;
+            if self.requests[request].parts == 0 {
+                self.fetched(request, memory);
+            }
+            return;
+        }
         self.requests[request].parts -= 1;
         let volume = self.volume_mut(volume_index);
         match result {

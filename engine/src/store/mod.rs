@@ -270,6 +270,11 @@ pub(crate) trait Changing: Operations {
         let _ = (m, key);
         Hold::Merging
     }
+    /// Whether a write that ends inside a block may take the blocks behind along.
+    fn takes_rows(m: &Machine<Self>) -> bool {
+        let _ = m;
+        false
+    }
     /// Why a write goes around the cache by what is cached when it holds its blocks, if it does.
     fn bars_write(m: &Machine<Self>, key: RequestKey) -> Option<Bypass> {
         let _ = (m, key);

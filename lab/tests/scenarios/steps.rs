@@ -1,5 +1,6 @@
 //! The common steps of the scripts.
 
+use engine::composition::Composition;
 use engine::effect::{RequestOp, WriteMode};
 use engine::format::SEGMENTS_OFFSET;
 use engine::limits::Config;
@@ -26,6 +27,13 @@ pub type Run = Result<(), Violation>;
 /// Two volumes in writeback mode: the one under test, and one to fill the log with.
 pub fn writeback() -> Setup {
     Setup::new(1).with_modes(&[WriteMode::Writeback, WriteMode::Writeback])
+}
+
+/// A write goes around the cache rather than wait.
+pub fn without_waits() -> Setup {
+    let mut composition = Composition::plain_log();
+    composition.set("writes", "merge-or-bypass").expect("a choice of that axis");
+    Setup { composition: composition.text(), ..writeback() }
 }
 
 /// The same, where the script damages the cache: `check` has something to say then.

@@ -2,7 +2,6 @@
 
 use crate::kinds::{ALL, INLINE, MIRROR, RINGS};
 use crate::steps::*;
-use engine::composition::Composition;
 use engine::effect::{Errno, RequestOp, WriteMode};
 use engine::limits::Config;
 use forebay_lab::disk::Fate;
@@ -147,13 +146,6 @@ fn rule_07_dirty_block_is_never_bypassed(world: &mut World) -> Run {
     let ticket = world.write(0, sectors(80, 1));
     world.succeed(ticket)?;
     read(world, 0, 10, 1)
-}
-
-/// A write goes around the cache rather than wait.
-fn without_waits() -> Setup {
-    let mut composition = Composition::plain_log();
-    composition.set("writes", "merge-or-bypass").expect("a choice of that axis");
-    Setup { composition: composition.text(), ..writeback() }
 }
 
 fn rule_07_part_of_a_dirty_block_bypasses_nothing(world: &mut World) -> Run {

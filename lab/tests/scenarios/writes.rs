@@ -15,6 +15,7 @@ crate::scenarios! {
     rule_07_no_two_writes_to_one_place_of_the_origin: OverlapAtOrigin, writeback, on RINGS;
     rule_07_who_shared_a_block_goes_home_alone: SharersGoHome, writeback;
     hazard_08_two_writes_to_one_block: PartialWriteShares, writeback, on ALL;
+    hazard_08_the_row_behind_a_write: RowNotHeld, without_waits;
     rule_13_the_rest_of_the_block: PartialWriteWithoutOld, writeback, on ALL;
 }
 
@@ -127,6 +128,23 @@ fn hazard_08_two_writes_to_one_block(world: &mut World) -> Run {
     world.succeed(one)?;
     world.succeed(other)?;
     read(world, 0, 10, 1)
+}
+
+/// A write that follows a dirty block reads 31 blocks behind its own with it.
+fn hazard_08_the_row_behind_a_write(world: &mut World) -> Run {
+    begin(world)?;
+    write(world, 0, 15, 1)?;
+    flush(world, 0)?;
+    world.hold(|io| io.is_origin(0, Kind::Read));
+    let part = world.write(0, sectors(128, 1));
+    world.until_pending(|io| io.is_origin(0, Kind::Read))?;
+    // Regions of the guard have 16 blocks.
+    let newer = world.write(0, blocks(40, 1));
+    world.pass(5 * MS)?;
+    world.release();
+    world.succeed(part)?;
+    world.succeed(newer)?;
+    read(world, 0, 40, 1)
 }
 
 fn rule_13_the_rest_of_the_block(world: &mut World) -> Run {

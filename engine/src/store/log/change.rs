@@ -89,7 +89,8 @@ impl Machine<LogStore> {
             RequestOp::Write { range, from, .. } => {
                 let skip = to_u32(range.start % SECTORS_PER_BLOCK * 512);
                 memory.copy(from, work.part(skip, from.len_bytes));
-                self.append_data(key, blocks, work);
+                // The buffer is longer where a row was left.
+                self.append_data(key, blocks, work.part(0, to_u32(blocks.count * BLOCK_BYTES)));
             }
             RequestOp::WriteZeroes { range, .. } => {
                 let inner = self.volume(self.requests[key].volume).whole_blocks(range);

@@ -333,6 +333,14 @@ impl Changing for LogStore {
         if m.may_go_beside(key) { Hold::Beside } else { Hold::Merging }
     }
 
+    fn takes_rows(m: &Machine<LogStore>) -> bool {
+        m.store.policies.bypasses_waits
+            && m.config.order.is_none()
+            && m.latched.is_none()
+            && !m.is_stopping
+            && m.clients_may_append()
+    }
+
     fn begin_write<M: Memory>(m: &mut Machine<LogStore>, key: RequestKey, memory: &mut M) {
         m.append_write(key, memory);
     }
