@@ -19,6 +19,8 @@ use crate::units::{BlockKey, SECTORS_PER_BLOCK, VolumeIndex};
 
 /// Blocks that a write reads and takes along, its own last one among them: 128 KiB.
 const ROW_BLOCKS: u64 = 32;
+/// Writes that a row is to be read for, or it would cost more than it saves: longer ones write it again soon.
+const ROW_WRITES_MIN: u64 = 8;
 
 impl<S: Store> Machine<S> {
     /// The blocks that a write of part of a block holds when it is about to enter the cache: its own, and the row behind them
@@ -29,7 +31,8 @@ impl<S: Store> Machine<S> {
         let (volume, own) = (active.volume, active.blocks);
         let Some(range) = active.written().filter(|_| S::takes_rows(self)) else { return own };
         let last = own.end() - 1;
-        if range.end().is_multiple_of(SECTORS_PER_BLOCK) || !self.is_absent(volume, last) {
+        let is_short = range.sectors * ROW_WRITES_MIN <= ROW_BLOCKS * SECTORS_PER_BLOCK;
+        if !is_short || range.end().is_multiple_of(SECTORS_PER_BLOCK) || !self.is_absent(volume, last) {
             return own;
         }
         // What the write before it left.
