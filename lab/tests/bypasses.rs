@@ -204,6 +204,21 @@ fn a_write_waits_for_no_read_of_the_origin() {
     world.verify().unwrap();
 }
 
+/// Goal: what is read again and again enters, though nobody flushes what was written around the cache near it. Method: one such
+/// write, and reads of a block beside it.
+#[test]
+fn what_is_read_near_writes_around_the_cache_enters_in_the_end() {
+    let mut world = opened(without_waits());
+    write(&mut world, sectors(83, 8));
+    assert_eq!(counters(&world).write_bypasses, Bypasses { unaligned_blocks: 2, ..NONE });
+    for _ in 0..300 {
+        read(&mut world, blocks(13, 1));
+    }
+    let Counters { hit_blocks, miss_blocks, .. } = counters(&world);
+    assert!(hit_blocks >= 32, "{hit_blocks} hits, {miss_blocks} misses");
+    world.verify().unwrap();
+}
+
 /// What follows a write that entered does not have to enter, too.
 #[test]
 fn of_a_write_with_a_dirty_block_at_its_edge_that_alone_enters() {

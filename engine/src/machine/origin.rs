@@ -100,6 +100,8 @@ pub(crate) struct Origin {
     pub last_client_flush: Option<Nanos>,
     /// The error of a flush after which clients' writes may be gone: the next FLUSH that comes answers with it.
     pub owed: Option<Errno>,
+    /// Blocks that were read, and may not enter the cache before a flush.
+    pub refused_fill_blocks: u64,
     /// Client reads of the origin under way.
     pub client_reads: u32,
     /// Reads ahead of streams under way.
@@ -137,6 +139,7 @@ impl Origin {
             answered_changes: 0,
             last_client_flush: None,
             owed: None,
+            refused_fill_blocks: 0,
             client_reads: 0,
             reads_ahead: 0,
             last_client_read: Nanos(0),

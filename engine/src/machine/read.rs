@@ -17,8 +17,11 @@ use crate::policies::replacement::Access;
 use crate::status::Bypass;
 use crate::store::log::extents::ExtentKind;
 use crate::store::{Cached, Store};
-use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTOR_BYTES, SECTORS_PER_BLOCK};
+use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTOR_BYTES, SECTORS_PER_BLOCK, VolumeIndex};
 use alloc::vec::Vec;
+
+/// So many blocks that were read near unflushed writes are worth a flush of their origin.
+const REFUSED_BLOCKS_MIN: u64 = 256;
 
 impl<S: Store> Machine<S> {
     pub(crate) fn start_read<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
@@ -260,12 +263,29 @@ impl<S: Store> Machine<S> {
                 let is_flushed = epoch > 0 || is_unflushed_fine;
                 if may_fill && is_flushed {
                     *stamp = volume.guard.stamp(blocks, epoch);
+                    if stamp.is_none() && !volume.guard.is_origin_flushed(blocks, epoch) {
+                        self.flush_for_fills(volume_index, blocks.count);
+                    }
                 }
                 if stamp.is_some() && !is_warming {
                     *beside = self.choose_beside(volume_index, blocks, memory);
                 }
                 self.read_origin(request, piece);
             }
+        }
+    }
+
+    /// Blocks that a read is about to bring may not enter the cache, for the origin has unflushed writes near them (rule 2). If there
+    /// were many of them, it is flushed.
+    #[cold]
+    fn flush_for_fills(&mut self, volume_index: VolumeIndex, blocks: u64) {
+        let now = self.now;
+        let origin = &mut self.volume_mut(volume_index).origin;
+        origin.refused_fill_blocks += blocks;
+        if origin.refused_fill_blocks >= REFUSED_BLOCKS_MIN && origin.is_rested(now) {
+            origin.refused_fill_blocks = 0;
+            let epoch = origin.epoch;
+            self.want_origin_flush(volume_index, epoch);
         }
     }
 
