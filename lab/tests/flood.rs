@@ -121,3 +121,30 @@ fn what_lies_scattered_goes_home_as_fast_as_the_origin_takes_it() -> Result<(), 
     assert_eq!(dirty_bytes(&run), 0);
     Ok(())
 }
+
+/// Goal: what lies in long rows goes home in long sweeps while clients fill the ring again. Method: sixteen clients who each write
+/// a row of their own, one request of 64 KiB at a time, behind a full ring; beside them the disk alone.
+#[test]
+fn rows_go_home_in_long_sweeps() -> Result<(), Trouble> {
+    let mut text = String::new();
+    for client in 0..16 {
+        text += &format!(
+            "[{client}]\nfilename=volume\nfilesize=8g\nruntime=30\ntime_based\nrw=write\nbs=64k\nsize=500m\noffset={}m\n",
+            client * 500
+        );
+    }
+    let rate = |mode| -> Result<u64, Trouble> {
+        let mut load = jobs(&text);
+        let volumes = vec![VolumeSetup { origin: disk("hdd", load.volume_bytes()), mode }];
+        let setup = Setup { cache: disk("ssd", 2 * CACHE_BYTES), volumes, contents: Contents::Nothing };
+        let mut run = LongRun::composed(setup, &Composition::forebay(), |_| ())?;
+        run.run(&mut load, Until::Time(Nanos(12 * Nanos::SECOND)))?;
+        run.begin_measuring();
+        run.run(&mut load, Until::End)?;
+        let statistics = run.statistics();
+        Ok(statistics.per_second(statistics.writes.count))
+    };
+    let (cached, alone) = (rate(WriteMode::Writeback)?, rate(WriteMode::Passthrough)?);
+    assert!(cached * 100 > alone * 60, "{cached} writes a second, {alone} of the disk alone");
+    Ok(())
+}

@@ -245,6 +245,11 @@ impl DestageState {
         !self.written.is_empty() || !self.flushing.is_empty()
     }
 
+    /// Whether the flush that is under way is for something that a run wrote home.
+    pub fn is_being_flushed(&self) -> bool {
+        self.flushing.iter().any(|written| written.hold.is_some())
+    }
+
     /// Forgets the write-through of blocks that are clean now, or have to be destaged after all.
     fn forget_through(&mut self, written: &Written) {
         if !self.through.is_empty() {

@@ -78,7 +78,11 @@ impl Machine<LogStore> {
     #[inline(never)]
     fn is_going_home(&self) -> bool {
         let now = self.now;
-        let goes_on = |volume: &Volume| volume.destage.in_flight > 0 || volume.rests_between_runs(now);
+        // What was written home makes room when it is flushed.
+        let goes_on = |volume: &Volume| {
+            let destage = &volume.destage;
+            destage.in_flight > 0 || destage.is_being_flushed() || volume.rests_between_runs(now)
+        };
         self.store.flood.was_fed(now) && self.volumes.iter().flatten().any(goes_on)
             || self.is_mutated(Mutation::FloodWaitsForNothing)
     }
