@@ -6,7 +6,7 @@ use engine::format::{Geometry, KeyLayout};
 use engine::status::{Bypasses, Counters};
 use engine::units::{Nanos, SectorRange};
 use forebay_lab::disk::faults::Kind;
-use forebay_lab::world::{IoView, Setup, SlotSetup, Ticket, VolumeSetup, World, blocks, sectors};
+use forebay_lab::world::{IoView, Latency, Setup, SlotSetup, Ticket, VolumeSetup, World, blocks, sectors};
 
 /// 16 MiB of data in buckets of 512 KiB.
 const LAYOUT: KeyLayout =
@@ -205,10 +205,11 @@ fn a_write_waits_for_no_read_of_the_origin() {
 }
 
 /// Goal: what is read again and again enters, though nobody flushes what was written around the cache near it. Method: one such
-/// write, and reads of a block beside it.
+/// write, and reads of a block beside it, of an origin with an arm.
 #[test]
 fn what_is_read_near_writes_around_the_cache_enters_in_the_end() {
-    let mut world = opened(without_waits());
+    let origin_latency = Latency { least_ns: 4 * Nanos::MILLISECOND, most_ns: 8 * Nanos::MILLISECOND };
+    let mut world = opened(Setup { origin_latency, ..without_waits() });
     write(&mut world, sectors(83, 8));
     assert_eq!(counters(&world).write_bypasses, Bypasses { unaligned_blocks: 2, ..NONE });
     for _ in 0..300 {

@@ -22,6 +22,8 @@ const PACE_HOLDS_NS: u64 = Nanos::SECOND;
 const READ_OF_LATE_NS: u64 = 100 * Nanos::MILLISECOND;
 /// Flushes that nobody waits for take at most one part in so many of an origin's time.
 const FLUSH_ONE_IN: u64 = 8;
+/// Reads that could not enter the cache for want of a flush, from which it is worth asking whether they cost as much.
+const REFUSED_FILLS_MIN: u64 = 256;
 /// But there is one in this time, however slow they are.
 const FLUSH_REST_NS_MAX: u64 = 60 * Nanos::SECOND;
 /// An arm takes longer to find a place, even from a full queue.
@@ -100,8 +102,8 @@ pub(crate) struct Origin {
     pub last_client_flush: Option<Nanos>,
     /// The error of a flush after which clients' writes may be gone: the next FLUSH that comes answers with it.
     pub owed: Option<Errno>,
-    /// Blocks that were read, and may not enter the cache before a flush.
-    pub refused_fill_blocks: u64,
+    /// Reads of which nothing may enter the cache before a flush.
+    refused_fills: u64,
     /// Client reads of the origin under way.
     pub client_reads: u32,
     /// Reads ahead of streams under way.
@@ -139,7 +141,7 @@ impl Origin {
             answered_changes: 0,
             last_client_flush: None,
             owed: None,
-            refused_fill_blocks: 0,
+            refused_fills: 0,
             client_reads: 0,
             reads_ahead: 0,
             last_client_read: Nanos(0),
@@ -184,6 +186,23 @@ impl Origin {
         if is_good {
             self.flushed_epoch = epoch;
         }
+    }
+
+    /// Counts a read of which nothing may enter the cache before a flush; true if the flush is worth its while by now. Where no arm
+    /// moves it never is: a write of part of a block waits longer if that is cached, and the reads hardly less.
+    pub fn fill_is_refused(&mut self, now: Nanos) -> bool {
+        if self.is_quick(now) {
+            return false;
+        }
+        self.refused_fills += 1;
+        let cost_ns = self.read_cost.request_ns().unwrap_or(0) * self.refused_fills;
+        let is_due = self.refused_fills >= REFUSED_FILLS_MIN
+            && cost_ns >= self.flush_ns * FLUSH_ONE_IN
+            && self.is_rested(now);
+        if is_due {
+            self.refused_fills = 0;
+        }
+        is_due
     }
 
     /// Whether it may be flushed again for nobody: a disk that has to empty its memory does nothing else meanwhile.

@@ -20,9 +20,6 @@ use crate::store::{Cached, Store};
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTOR_BYTES, SECTORS_PER_BLOCK, VolumeIndex};
 use alloc::vec::Vec;
 
-/// So many blocks that were read near unflushed writes are worth a flush of their origin.
-const REFUSED_BLOCKS_MIN: u64 = 256;
-
 impl<S: Store> Machine<S> {
     pub(crate) fn start_read<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
@@ -264,7 +261,7 @@ impl<S: Store> Machine<S> {
                 if may_fill && is_flushed {
                     *stamp = volume.guard.stamp(blocks, epoch);
                     if stamp.is_none() && !volume.guard.is_origin_flushed(blocks, epoch) {
-                        self.flush_for_fills(volume_index, blocks.count);
+                        self.fill_is_refused(volume_index);
                     }
                 }
                 if stamp.is_some() && !is_warming {
@@ -275,15 +272,13 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// Blocks that a read is about to bring may not enter the cache, for the origin has unflushed writes near them (rule 2). If there
-    /// were many of them, it is flushed.
+    /// What a read is about to bring may not enter the cache, for the origin has unflushed writes near it (rule 2). It is flushed when
+    /// that has cost it more than a flush does.
     #[cold]
-    fn flush_for_fills(&mut self, volume_index: VolumeIndex, blocks: u64) {
+    fn fill_is_refused(&mut self, volume_index: VolumeIndex) {
         let now = self.now;
         let origin = &mut self.volume_mut(volume_index).origin;
-        origin.refused_fill_blocks += blocks;
-        if origin.refused_fill_blocks >= REFUSED_BLOCKS_MIN && origin.is_rested(now) {
-            origin.refused_fill_blocks = 0;
+        if origin.fill_is_refused(now) {
             let epoch = origin.epoch;
             self.want_origin_flush(volume_index, epoch);
         }

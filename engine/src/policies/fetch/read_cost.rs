@@ -68,6 +68,11 @@ impl ReadCost {
         self.short.weight >= EVIDENCE_READS
     }
 
+    /// The cost of a short read in nanoseconds, if it is known.
+    pub fn request_ns(&self) -> Option<u64> {
+        self.knows_short().then(|| self.short.ns.max(0).unsigned_abs())
+    }
+
     /// Whether blocks that are read in passing cost a good part of what requests for them would.
     pub fn is_armless(&self) -> bool {
         self.request_in_blocks() < ARM_BLOCKS_MIN
