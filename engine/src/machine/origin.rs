@@ -22,10 +22,10 @@ const PACE_HOLDS_NS: u64 = Nanos::SECOND;
 const READ_OF_LATE_NS: u64 = 100 * Nanos::MILLISECOND;
 /// Flushes that nobody waits for take at most one part in so many of an origin's time.
 const FLUSH_ONE_IN: u64 = 8;
-/// Reads that could not enter the cache for want of a flush, from which it is worth asking whether they cost as much.
-const REFUSED_FILLS_MIN: u64 = 256;
 /// But there is one in this time, however slow they are.
 const FLUSH_REST_NS_MAX: u64 = 60 * Nanos::SECOND;
+/// For want of a flush so many reads could not enter the cache, before it is asked whether one costs less than they did.
+const REFUSED_FILLS_MIN: u64 = 256;
 /// An arm takes longer to find a place, even from a full queue.
 const SEARCH_NS: u64 = 2 * Nanos::MILLISECOND;
 /// The time that a read which failed counts as.

@@ -52,8 +52,14 @@ impl<S: Store> Machine<S> {
         let active = &self.requests[key];
         let (volume, held) = (active.volume, active.held);
         let Some(own) = active.written().map(Blocks::touched_by) else { return };
+        // It may have had one when it began to wait for a buffer.
+        self.requests[key].blocks = own;
+        let active = &self.requests[key];
         let is_held = held.end() > own.end() || self.is_mutated(Mutation::RowNotHeld);
         if !is_held || active.has_later || active.route != Route::Log || !S::takes_rows(self) {
+            return;
+        }
+        if !self.budget_allows_fills() {
             return;
         }
         if self.volume(volume).standing != Standing::Cached || !self.is_absent(volume, own.end() - 1) {
