@@ -272,8 +272,8 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// What a read is about to bring may not enter the cache, for the origin has unflushed writes near it (rule 2). It is flushed when
-    /// that has cost it more than a flush does.
+    /// Counts a read that may bring nothing into the cache, for the origin has unflushed writes near it (rule 2). The origin is
+    /// flushed when such reads have cost it more than a flush does.
     #[cold]
     fn fill_is_refused(&mut self, volume_index: VolumeIndex) {
         let now = self.now;

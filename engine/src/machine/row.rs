@@ -51,12 +51,18 @@ impl<S: Store> Machine<S> {
     pub(crate) fn take_row(&mut self, key: RequestKey) {
         let active = &self.requests[key];
         let (volume, held) = (active.volume, active.held);
-        let Some(own) = active.written().map(Blocks::touched_by) else { return };
+        let Some(range) = active.written() else { return };
+        let own = Blocks::touched_by(range);
         // It may have had one when it began to wait for a buffer.
         self.requests[key].blocks = own;
         let active = &self.requests[key];
         let is_held = held.end() > own.end() || self.is_mutated(Mutation::RowNotHeld);
-        if !is_held || active.has_later || active.route != Route::Log || !S::takes_rows(self) {
+        if !is_held
+            || range.end().is_multiple_of(SECTORS_PER_BLOCK)
+            || active.has_later
+            || active.route != Route::Log
+            || !S::takes_rows(self)
+        {
             return;
         }
         if !self.budget_allows_fills() {

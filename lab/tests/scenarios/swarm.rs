@@ -235,7 +235,7 @@ impl Worlds {
             _ if mutation.is_of_halves() => Worlds::Mirrored,
             _ if mutation.is_of_late_headers() => Worlds::Lasting,
             _ if mutation.is_of_checkpoints() => Worlds::Checkpoints,
-            Mutation::StaleReadAhead => Worlds::Streams,
+            Mutation::StaleReadAhead | Mutation::RowNotHeld => Worlds::Streams,
             _ => Worlds::Any,
         }
     }
