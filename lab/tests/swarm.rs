@@ -342,7 +342,7 @@ fn no_seed_finds_anything() {
         // What the swarm is for must be ordinary in it.
         assert!(counts.wraps > 1000 && counts.dirty_recoveries > CUTS_MIN / 4);
         assert!(counts.recovery_cuts > 1000 && counts.batches_cut > 1000 && counts.faults > 1000);
-        assert!(counts.headers_restored > 250, "late headers are written by starts: {counts:?}");
+        assert!(counts.headers_restored > 200, "late headers are written by starts: {counts:?}");
         assert!(counts.checkpoint_loads > counts.recoveries / 10, "starts load checkpoints: {counts:?}");
     }
 }

@@ -593,7 +593,7 @@ impl Options {
     /// A pace of writes that is tried within the time that a world lives.
     fn pace(&self) -> PaceBounds {
         PaceBounds {
-            slow_ns: 0,
+            slow_ns: self.get(Knob::cache_us) * 1000,
             window_ns: 3 * Nanos::MILLISECOND,
             requests_min: 1,
             pause_ns: 10 * Nanos::MILLISECOND,
