@@ -97,6 +97,23 @@ impl Known {
     }
 }
 
+/// A server that is there, and whose disk takes longer to answer than a server takes to shake hands, as a cluster does
+/// that has lost a node.
+#[test]
+fn a_disk_that_answers_late_is_waited_for() {
+    let site = Site::new("origin-late");
+    let late = site.path("late");
+    let flush = format!("flush=if rm {late}; then sleep 7; fi 2>/dev/null");
+    let eval = ["eval", "get_size=echo 32M", "pread=head -c $3 /dev/zero", "pwrite=cat >/dev/null"];
+    let more = ["can_write=exit 0", "can_flush=exit 0", &flush];
+    let server = Server::nbdkit(&site, "origin", &[&eval[..], &more].concat());
+    let cache = create(&site, &server.uri(), 32 * MIB, &[]);
+    std::fs::write(&late, "").expect("a file");
+    let daemon = Daemon::start(&site, &cache, &[]);
+    assert!(!std::path::Path::new(&late).exists(), "the start flushed its origin, and waited");
+    daemon.stop();
+}
+
 /// Each kind of server: a file goes in, through a cache that is smaller, and is at the origin when it is detached.
 #[test]
 fn servers_that_others_wrote_are_origins() {

@@ -25,6 +25,9 @@ use thiserror::Error;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest wait for a server's next word in the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest wait for an answer of the disk behind a server that has shaken hands. A cluster that lost a node answers when it
+/// has noticed (Ceph: after 20 s) and agreed on who goes on.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// A server whose host says nothing for about this long counts as gone.
 const SILENCE: Duration = Duration::from_secs(15);
 /// `NBD_REP_ERR_POLICY`: the server's settings forbid it.
@@ -74,6 +77,7 @@ pub(super) fn dial(uri: &NbdUri) -> Result<Dialed, DialError> {
         }
     };
     let info = negotiation::enter(&mut channel, &uri.export, true).map_err(refused)?;
+    channel.socket().set_timeout(Some(ANSWER_TIMEOUT)).map_err(unreachable)?;
     Ok(Dialed { channel, info })
 }
 
@@ -129,9 +133,7 @@ fn of_tls(error: &rustls::Error) -> String {
 fn reason(error: &ClientError, uri: &NbdUri) -> String {
     match error {
         ClientError::Closed => "closed the connection in the handshake".to_owned(),
-        ClientError::Socket(error)
-            if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
-        {
+        error if is_silence(error) => {
             "does not answer: it may serve one client at a time, and have one".to_owned()
         }
         ClientError::Socket(error) => match error.get_ref().and_then(|inner| inner.downcast_ref()) {
@@ -155,6 +157,12 @@ fn reason(error: &ClientError, uri: &NbdUri) -> String {
         ClientError::Wire(error) => format!("does not speak NBD: {error}"),
         other => format!("does not keep to the protocol: {other}"),
     }
+}
+
+/// Whether the server said nothing for as long as it was waited for.
+fn is_silence(error: &ClientError) -> bool {
+    let ClientError::Socket(error) = error else { return false };
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 /// Why a connection in use is lost.
@@ -241,7 +249,7 @@ impl Dialed {
         Ok(places)
     }
 
-    /// Ends the handshake's limits of time: from now on a server may take as long as it likes.
+    /// Ends the limits of time: from now on a server may take as long as it likes.
     pub(super) fn into_parts(self) -> io::Result<(Stream, Option<Cipher>)> {
         self.channel.socket().set_timeout(None)?;
         Ok(self.channel.into_parts())
@@ -254,7 +262,27 @@ fn settle(result: Result<Result<(), Errno>, ClientError>, uri: &NbdUri, what: &s
         Ok(Err(errno)) => {
             format!("has an export that cannot {what}: {}", plain(&io::Error::from_raw_os_error(errno.0)))
         }
+        Err(error) if is_silence(&error) => {
+            format!(
+                "has an export that could not {what} in {} s: is its disk away?",
+                ANSWER_TIMEOUT.as_secs()
+            )
+        }
         Err(error) => reason(&error, uri),
     };
     Err(DialError::Refused { server: uri.server.to_string(), reason })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_disk_is_not_taken_for_a_busy_server() {
+        let uri: NbdUri = crate::nbd::uri::parse("nbd://host/disk").expect("a URI");
+        let silence = || ClientError::Socket(io::ErrorKind::WouldBlock.into());
+        assert!(reason(&silence(), &uri).starts_with("does not answer"));
+        let error = settle(Err(silence()), &uri, "be read").expect_err("it was silent").to_string();
+        assert!(error.contains("could not be read in 60 s"), "{error}");
+    }
 }
