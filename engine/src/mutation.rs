@@ -222,6 +222,8 @@ mutations! {
     IgnoreOriginFlushError,
     /// Hazard 11: a FLUSH that fails speaks for what was acknowledged since it came, and the next one succeeds.
     ToldOnce,
+    /// Hazard 11: a FLUSH speaks for what was answered in the group of calls in which it came, before its client had the answer.
+    GivenIsHad,
     /// Hazard 11: a durable discard fails with the flush of the origin that took writes before it, and the next FLUSH succeeds.
     DiscardTellsOfWrites,
 

@@ -251,6 +251,32 @@ const ONCE_FAILED: &[(u64, &str, &str)] = &[
          lasting=1 trickles=34 streams=16",
         "lab: a failed flush took what a cache had that was given up by then, written through and not flushed",
     ),
+    (
+        2_500_001_718,
+        "volumes=1 sectors0=8192 sectors1=8192 sectors2=8192 mode0=2 mode1=0 mode2=0 segments=64 depth=12 steps=145 cuts=1 \
+         reads=0 writes=1 fua=8 hot=1 pauses=2 pause_ms=1 kills=0 recovery_cuts=0 doubles=0 detach=0 faulty=79 cache_hang=0 \
+         origin_flush_error=24795 origin_gone=1 cache_us=100 idle_ms=300 flush_after_ms=500 destage_runs=16 work_kib=16384 \
+         fill_blocks=2048 company_wait_us=0 fill_wait_us=0 half_turns=0 lasting=0 trickles=0 streams=35 group_calls=16",
+        "lab: a write was answered behind the flush that took it, in one group of calls",
+    ),
+    (
+        2_600_000_452,
+        "sectors0=4765 sectors1=8192 sectors2=8192 mode2=0 segments=64 segment_blocks=33 steps=290 cuts=4 request_blocks=2 \
+         discards=0 pause_ms=1 kills=1 stops=1 detach=0 faulty=60 origin_flush_error=89994 origin_gone=1 origin_discards=1 \
+         idle_ms=300 flush_after_ms=500 company_wait_us=0 fill_wait_us=9994 origin_changes=48 repairs=0 silences=6 \
+         rot_while_off=49 slow_turns=36 half_turns=0 half_losses=0 half_rot=0 lasting=0 trickles=49 checkpoint_blocks=6 \
+         hasty_stops=25 group_calls=16",
+        "a FLUSH that failed spoke for writes whose answers its client did not have yet",
+    ),
+    (
+        2_600_000_317,
+        "sectors2=8192 mode0=2 mode1=1 mode2=0 segments=64 segment_blocks=33 depth=16 cuts=7 flushes=4 partial=32 hot=72 \
+         pause_ms=1 recovery_cuts=1 doubles=35 faulty=29 origin_flush_error=1562 origin_us=4997 destage_runs=16 \
+         company_wait_us=495 company=96 identities=0 older_copies=1 detaches=3 repairs=0 silences=35 additions=0 \
+         successions=0 lag_blocks=65536 half_turns=0 half_rot=0 checkpoint_blocks=8 hasty_stops=59 \
+         sick_stops=41 unflushed_blocks=256 lasting=1 group_calls=32",
+        "a write failed because a second piece of its row could not be read",
+    ),
 ];
 
 #[test]

@@ -5,6 +5,7 @@
 use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target, WriteMode};
 use crate::machine::flight::Flight;
 use crate::machine::guard::{Blocks, Hold};
+use crate::machine::lost_changes::Reached;
 use crate::machine::origin::OriginWork;
 use crate::machine::request::{RequestKey, Route, Stage};
 use crate::machine::volume::Standing;
@@ -476,7 +477,10 @@ impl<S: Store> Machine<S> {
     /// Notes that an operation for a client's request changed the origin, or may have.
     pub(crate) fn changed_origin(&mut self, key: RequestKey) {
         let active = &mut self.requests[key];
-        let is_first = !core::mem::replace(&mut active.has_changed_origin, true);
+        let is_first = active.reached == Reached::Nothing;
+        if is_first {
+            active.reached = Reached::Origin;
+        }
         let volume = active.volume;
         self.volume_mut(volume).origin.note_change(is_first);
     }

@@ -7,6 +7,7 @@ use crate::machine::Machine;
 use crate::machine::fingerprint::is_place_touched;
 use crate::machine::flight::Flight;
 use crate::machine::guard::Blocks;
+use crate::machine::lost_changes::{Group, Reached};
 use crate::machine::origin::{FlushTry, OriginWork};
 use crate::machine::request::{RequestKey, Stage, Then};
 use crate::machine::superblock::Deferred;
@@ -172,16 +173,21 @@ impl<S: Store> Machine<S> {
             self.requests.watch(key, Stage::Keys(number));
             return;
         }
-        if let Some(errno) = self.volume(volume_index).origin.owed {
-            if self.speaks_for_writes(key) {
-                self.volume_mut(volume_index).origin.owed = None;
-            }
+        let (came_in, speaks) = (self.came_in(key), self.speaks_for_writes(key));
+        if let Some(errno) = self.volume_mut(volume_index).origin.changes.tell(came_in, speaks) {
             self.fail(key, errno, memory);
             return;
         }
         if !S::holds_flush(self, key) {
             self.flush_devices(key, memory);
         }
+    }
+
+    /// The group of calls in which a FLUSH came.
+    fn came_in(&self, key: RequestKey) -> Group {
+        let Group(group) = self.requests[key].came_in;
+        // With the mutation an answer counts as had when it is given.
+        Group(group + u64::from(self.is_mutated(Mutation::GivenIsHad)))
     }
 
     /// Whether the failure of a request tells its client of writes before it: who discards is told of the discard.
@@ -290,8 +296,8 @@ impl<S: Store> Machine<S> {
             }
             let stage = match active.stage {
                 Stage::Barrier { sequence, epoch } if epoch > 0 => {
-                    let origin = &self.volume(volume_index).origin;
-                    let is_last = origin.is_all_answered(active.speaks_for) || is_once_enough;
+                    let changes = &self.volume(volume_index).origin.changes;
+                    let is_last = changes.are_spoken_for(self.came_in(key)) || is_once_enough;
                     is_told |= is_last && self.speaks_for_writes(key);
                     Stage::Barrier { sequence, epoch: 0 }
                 }
@@ -304,7 +310,11 @@ impl<S: Store> Machine<S> {
         }
         let origin = &mut self.volume_mut(volume_index).origin;
         if !is_told && origin.is_unflushed() {
-            origin.owed = Some(errno);
+            origin.changes.lose(errno);
+            let of_volume = self.requests.iter_mut().filter(|active| active.volume == volume_index);
+            of_volume
+                .filter(|active| active.reached == Reached::Origin)
+                .for_each(|active| active.reached = Reached::Lost);
         }
     }
 

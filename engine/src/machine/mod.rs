@@ -21,6 +21,7 @@ pub(crate) mod flight;
 pub(crate) mod flush;
 pub(crate) mod guard;
 pub(crate) mod halves;
+pub(crate) mod lost_changes;
 pub(crate) mod neighbours;
 pub(crate) mod origin;
 pub(crate) mod outbox;
@@ -52,6 +53,7 @@ use crate::machine::barrier::CacheBarrier;
 use crate::machine::destage::run::Run;
 use crate::machine::guard::{Blocks, Hold};
 use crate::machine::halves::Halves;
+use crate::machine::lost_changes::Group;
 use crate::machine::neighbours::Neighbours;
 use crate::machine::outbox::Outbox;
 use crate::machine::request::{Active, RequestKey};
@@ -96,6 +98,8 @@ pub(crate) struct Machine<S: Operations> {
     is_guard_released: bool,
     /// Something changed since everything that can go on was last let go on.
     is_unsettled: bool,
+    /// The group of calls whose effects are not drawn yet.
+    group: Group,
     pub(crate) neighbours: Neighbours,
     pub(crate) ahead: ReadAhead,
     pub(crate) share: ShareQueue,
@@ -145,6 +149,7 @@ impl<S: Store> Machine<S> {
             requests: Requests::default(),
             is_guard_released: false,
             is_unsettled: false,
+            group: Group::default(),
             neighbours: Neighbours::new(config.neighbour_bytes_max),
             ahead: ReadAhead::new(config.ahead_bytes_max),
             share: ShareQueue::default(),
@@ -181,7 +186,7 @@ impl<S: Store> Machine<S> {
         }
         let range = checked_range(request.op);
         let blocks = range.map_or(Blocks { first: 0, count: 0 }, Blocks::touched_by);
-        let key = self.requests.insert(Active::new(request, blocks));
+        let key = self.requests.insert(Active::new(request, blocks, self.group));
         let is_stop = matches!(request.op, RequestOp::Stop);
         match self.volumes.get_mut(request.volume) {
             // A stop may name any volume, even one that does not exist or is just taken off.
@@ -241,8 +246,6 @@ impl<S: Store> Machine<S> {
             RequestOp::Scrub(_) => self.start_scrub(key, memory),
             RequestOp::ScrubSegment(segment) => S::scrub_segment(self, key, segment, memory),
             RequestOp::Flush => {
-                self.requests[key].speaks_for =
-                    self.volume(self.requests[key].volume).origin.answered_changes;
                 self.start_flush(key, memory);
             }
             _ => self.start_control(key, memory),
@@ -345,6 +348,8 @@ impl<S: Store> Machine<S> {
 
     #[inline(never)]
     fn find_effects<M: Memory>(&mut self, memory: &mut M) {
+        // All answers so far are drawn.
+        self.group.0 += 1;
         if self.is_unsettled {
             self.settle(memory);
         }
@@ -557,14 +562,14 @@ impl<S: Store> Machine<S> {
         }
         S::request_ended(self, key, memory);
         let is_early = self.is_mutated(Mutation::AckBeforeWritten);
-        let volumes = &mut self.volumes;
+        let (volumes, group) = (&mut self.volumes, self.group);
         let see = |active: &Active| {
             assert!(active.parts == 0, "no operation is under way for a request that is answered");
             if let Some(volume) = volumes.get_mut(active.volume)
                 && !matches!(active.op, RequestOp::Stop)
             {
                 volume.active = volume.active.saturating_sub(1);
-                volume.origin.answered_changes += u64::from(active.has_changed_origin);
+                volume.origin.changes.answered(active.reached, group);
             }
             let is_answered = active.is_answered || is_early && active.is_logged_write();
             (!is_answered).then(|| Effect::Reply { id: active.id, result: active.error.map_or(Ok(()), Err) })

@@ -300,11 +300,8 @@ impl<S: Store> Machine<S> {
 
     /// Whether neither the cache nor memory has a block.
     fn is_nowhere(&mut self, volume: VolumeIndex, block: u64) -> bool {
-        let key = BlockKey::new(volume, block);
-        self.store.lookup(key).is_none()
-            && self.store.extent(key).is_none()
-            && self.store.in_memory(key).is_none()
-            && self.neighbours.run_of(key).is_none()
+        self.is_at_origin_alone(volume, block)
+            && self.neighbours.run_of(BlockKey::new(volume, block)).is_none()
     }
 
     /// Reads the first ones of these blocks from the origin, for a stream that is about to ask for them; returns how many are there

@@ -1,6 +1,7 @@
 //! The origin of a volume: its flushes, counted in epochs, and whether it fails.
 
 use crate::effect::Errno;
+use crate::machine::lost_changes::ClientChanges;
 use crate::policies::fetch::read_cost::ReadCost;
 use crate::units::Nanos;
 
@@ -94,14 +95,10 @@ pub(crate) struct Origin {
     flush_ended: Nanos,
     /// The last epoch in which a client's write to the origin completed.
     pub client_epoch: u64,
-    /// Requests of clients of which the origin has answered for a part.
-    changes: u64,
-    /// Such requests that were answered to their clients.
-    pub answered_changes: u64,
     /// The last time that a client asked for a flush.
     pub last_client_flush: Option<Nanos>,
-    /// The error of a flush after which clients' writes may be gone: the next FLUSH that comes answers with it.
-    pub owed: Option<Errno>,
+    /// Changes of clients, and whether they have to be told of losses.
+    pub changes: ClientChanges,
     /// Reads of which nothing may enter the cache before a flush.
     refused_fills: u64,
     /// Client reads of the origin under way.
@@ -137,10 +134,8 @@ impl Origin {
             flush_ns: 0,
             flush_ended: Nanos(0),
             client_epoch: 1,
-            changes: 0,
-            answered_changes: 0,
             last_client_flush: None,
-            owed: None,
+            changes: ClientChanges::default(),
             refused_fills: 0,
             client_reads: 0,
             reads_ahead: 0,
@@ -229,12 +224,9 @@ impl Origin {
     /// Notes that an operation for a client's request changed it, or may have; `is_first` of that request.
     pub fn note_change(&mut self, is_first: bool) {
         self.client_epoch = self.epoch;
-        self.changes += u64::from(is_first);
-    }
-
-    /// Whether a FLUSH that came when so many changes were answered came after all that there were up to now.
-    pub fn is_all_answered(&self, by: u64) -> bool {
-        by == self.changes
+        if is_first {
+            self.changes.begin();
+        }
     }
 
     /// Whether clients wrote to it after its last flush.

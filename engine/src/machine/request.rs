@@ -2,6 +2,7 @@
 
 use crate::effect::{Errno, Request, RequestId, RequestOp};
 use crate::machine::guard::{Blocks, Hold};
+use crate::machine::lost_changes::{Group, Reached};
 use crate::machine::split::Part;
 use crate::memory::{BufferId, Memory, Slice};
 use crate::number::to_u32;
@@ -104,10 +105,10 @@ pub(crate) struct Active {
     pub around: Option<Bypass>,
     /// A part of it went to the origin, around the cache.
     pub is_around: bool,
-    /// A change: the origin has answered for a part of it.
-    pub has_changed_origin: bool,
-    /// A FLUSH: the changes of origins that were answered to clients before it came.
-    pub speaks_for: u64,
+    /// A change: how far it came at the origin.
+    pub reached: Reached,
+    /// The group of calls in which it came.
+    pub came_in: Group,
     /// Device operations under way for it.
     pub parts: u32,
     /// Units (blocks, zero extents, tombstones) not yet published.
@@ -130,7 +131,7 @@ pub(crate) struct Active {
 impl Active {
     /// A request that was just taken.
     #[inline]
-    pub fn new(request: Request, blocks: Blocks) -> Active {
+    pub fn new(request: Request, blocks: Blocks, came_in: Group) -> Active {
         Active {
             id: request.id,
             volume: request.volume,
@@ -146,8 +147,8 @@ impl Active {
             passes: None,
             around: None,
             is_around: false,
-            has_changed_origin: false,
-            speaks_for: 0,
+            reached: Reached::Nothing,
+            came_in,
             parts: 0,
             unpublished: 0,
             unapplied: 0,

@@ -32,7 +32,8 @@ impl<S: Store> Machine<S> {
         let Some(range) = active.written().filter(|_| S::takes_rows(self)) else { return own };
         let last = own.end() - 1;
         let is_short = range.sectors * ROW_WRITES_MIN <= ROW_BLOCKS * SECTORS_PER_BLOCK;
-        if !is_short || range.end().is_multiple_of(SECTORS_PER_BLOCK) || !self.is_absent(volume, last) {
+        let is_inside = !range.end().is_multiple_of(SECTORS_PER_BLOCK);
+        if !is_short || !is_inside || !self.is_at_origin_alone(volume, last) {
             return own;
         }
         // What the write before it left.
@@ -62,13 +63,10 @@ impl<S: Store> Machine<S> {
             || active.has_later
             || active.route != Route::Log
             || !S::takes_rows(self)
+            || !self.budget_allows_fills()
+            || self.volume(volume).standing != Standing::Cached
+            || !self.is_at_origin_alone(volume, own.end() - 1)
         {
-            return;
-        }
-        if !self.budget_allows_fills() {
-            return;
-        }
-        if self.volume(volume).standing != Standing::Cached || !self.is_absent(volume, own.end() - 1) {
             return;
         }
         let held_blocks = if held.end() > own.end() { held.end() - own.end() } else { ROW_BLOCKS - 1 };
@@ -88,10 +86,11 @@ impl<S: Store> Machine<S> {
         // A block that the volume ends in has no content of its own behind the end.
         let whole = self.volume(volume).size_sectors / SECTORS_PER_BLOCK;
         let end = (last + ROW_BLOCKS).min(whole);
-        wide((last + 1..end).take_while(|block| self.is_absent(volume, *block)).count())
+        wide((last + 1..end).take_while(|block| self.is_at_origin_alone(volume, *block)).count())
     }
 
-    fn is_absent(&self, volume: VolumeIndex, block: u64) -> bool {
+    /// Whether the cache has nothing of a block, and nothing of it is on its way there.
+    pub(crate) fn is_at_origin_alone(&self, volume: VolumeIndex, block: u64) -> bool {
         let key = BlockKey::new(volume, block);
         self.store.lookup(key).is_none()
             && self.store.extent(key).is_none()
@@ -99,11 +98,12 @@ impl<S: Store> Machine<S> {
     }
 
     /// Lets a write go on without its row, of which a piece could not be read. Returns how many blocks at the beginning of the
-    /// piece are the write's own, and are to be read again; `None` if it takes no row.
+    /// piece are the write's own, and are to be read again; `None` if all of them are.
     pub(crate) fn leave_row(&mut self, key: RequestKey, piece: &Piece) -> Option<u32> {
         let active = &mut self.requests[key];
         let own = active.written().map(Blocks::touched_by)?;
-        if active.blocks.end() <= own.end() {
+        // Another piece may have failed before, and then it is without its row already.
+        if piece.first + u64::from(piece.blocks) <= own.end() {
             return None;
         }
         active.blocks = own;

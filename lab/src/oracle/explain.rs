@@ -14,6 +14,16 @@ struct Hit {
     at: Moment,
 }
 
+/// Failures of an origin's flush of which FLUSHes may tell.
+struct Owed {
+    /// The last failure.
+    hit: Moment,
+    /// A FLUSH that comes later tells clients of it for good, if they have all answers.
+    since: Moment,
+    /// The driver drew the effects of the engine's hearing of it.
+    is_drawn: bool,
+}
+
 /// Injected faults, as far as a client may notice them.
 #[derive(Default)]
 pub struct Explained {
@@ -26,8 +36,8 @@ pub struct Explained {
     suspects: BTreeSet<(usize, u64)>,
     /// Blocks beside those in the same slot: a change around the cache cannot pass a slot that has a lost block.
     slot_suspects: BTreeSet<(usize, u64)>,
-    /// Volumes whose origin failed a flush since their last FLUSH was answered.
-    owed: BTreeMap<usize, Moment>,
+    /// Volumes whose origin failed a flush, until a FLUSH is answered behind it.
+    owed: BTreeMap<usize, Owed>,
     /// When volumes were last seen without their origin.
     absent: BTreeMap<usize, Moment>,
     /// Whether any block may be lost: until the next start.
@@ -42,7 +52,7 @@ impl Explained {
             self.is_cache_failed = true;
         }
         if let (Target::Origin(index), Kind::Flush) = (target, kind) {
-            self.owed.insert(index.at(), at);
+            self.owed.insert(index.at(), Owed { hit: at, since: at, is_drawn: false });
         }
         if matches!(target, Target::State) {
             self.is_cache_failed = true;
@@ -97,10 +107,26 @@ impl Explained {
         self.absent.clear();
     }
 
-    /// Notes that a FLUSH of the volume, submitted at `since`, was answered: its error may have told the client of
-    /// earlier failures.
-    pub fn flush_answered(&mut self, volume: usize, since: Moment) {
-        if self.owed.get(&volume).is_some_and(|hit| *hit < since) {
+    /// Notes that the driver drew all effects.
+    pub fn drawn(&mut self, now: Moment) {
+        for owed in self.owed.values_mut().filter(|owed| !owed.is_drawn) {
+            (owed.since, owed.is_drawn) = (now, true);
+        }
+    }
+
+    /// Notes that a change submitted at `at` is answered now: a flush that failed since may have taken it.
+    pub fn change_answered(&mut self, volume: usize, at: Moment, now: Moment) {
+        if let Some(owed) = self.owed.get_mut(&volume).filter(|owed| at < owed.hit) {
+            owed.since = now;
+        }
+    }
+
+    /// Notes that a FLUSH of the volume, submitted at `at`, was answered: its error may have told the client of
+    /// earlier failures. `oldest` is the first change without an answer.
+    pub fn flush_answered(&mut self, volume: usize, at: Moment, oldest: Option<Moment>) {
+        let is_last =
+            |owed: &Owed| owed.is_drawn && owed.since < at && oldest.is_none_or(|oldest| oldest >= owed.hit);
+        if self.owed.get(&volume).is_some_and(is_last) {
             self.owed.remove(&volume);
         }
     }

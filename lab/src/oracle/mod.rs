@@ -537,6 +537,17 @@ impl Oracle {
         }
     }
 
+    /// A failed flush of an origin, or the end of its server, took unflushed content of a sector, of whose block the cache has what is
+    /// to go home. A read under way may read the origin.
+    pub fn origin_lost_behind(&mut self, volume: usize, sector: u64) {
+        let Moment(now) = self.moment();
+        let volume = &mut self.volumes[volume];
+        if volume.cells.get(sector as usize).is_some_and(|cell| cell & OPEN != 0) {
+            let durable = volume.durable();
+            volume.candidates(sector).lose_behind(now, durable);
+        }
+    }
+
     /// A failed flush of an origin took unflushed content of a sector, which the cache has not: what a power cut might have left
     /// may be there. `is_told` if a FLUSH has to fail because of it.
     pub fn origin_lost(&mut self, volume: usize, sector: u64, is_told: bool) {

@@ -88,6 +88,8 @@ pub(super) struct Candidates {
     pub list: Vec<Candidate>,
     /// The last time when devices lost their unflushed writes.
     lost: Time,
+    /// The last time when the origin lost what the cache has, or something newer of its block; and what was durable then.
+    lost_behind: Option<(Time, Durable)>,
     /// Somebody changed the origin of the block while the cache had a copy of it; no write has settled the sector since.
     pub differs: bool,
 }
@@ -97,13 +99,23 @@ impl Candidates {
     pub fn begin(&mut self, tag: Tag) {
         self.list.clear();
         self.list.push(Candidate::settled(tag));
-        (self.lost, self.differs) = (0, false);
+        (self.lost, self.lost_behind, self.differs) = (0, None, false);
     }
 
     /// The submit time of the newest change that every read submitted at `reader` or later must see.
     fn seen_since(&self, reader: Time) -> Time {
-        let is_seen = |candidate: &&Candidate| candidate.is_done() && candidate.answered < reader;
+        let loss = self.loss_beside(reader);
+        let is_seen = |candidate: &&Candidate| {
+            let is_there = loss.is_none_or(|durable| candidate.is_durable(durable));
+            candidate.is_done() && candidate.answered < reader && is_there
+        };
         self.list.iter().filter(is_seen).map(|candidate| candidate.submitted).max().unwrap_or(0)
+    }
+
+    /// Changes that were durable when the origin lost something while a read was under way that was submitted at `reader`: it may read the
+    /// origin, whatever the cache has by now.
+    fn loss_beside(&self, reader: Time) -> Option<Durable> {
+        self.lost_behind.filter(|(lost, _)| reader < *lost).map(|(_, durable)| durable)
     }
 
     fn durable_since(&self, durable: Durable) -> Time {
@@ -146,7 +158,9 @@ impl Candidates {
     /// Contents that a read submitted at `reader` may return.
     pub fn readable(&self, reader: Time) -> impl Iterator<Item = &Candidate> {
         let seen = self.seen_since(reader);
-        self.list.iter().filter(move |candidate| !candidate.is_hidden && candidate.answered >= seen)
+        let may_be_hidden = self.loss_beside(reader).is_some();
+        let is_shown = move |candidate: &&Candidate| may_be_hidden || !candidate.is_hidden;
+        self.list.iter().filter(is_shown).filter(move |candidate| candidate.answered >= seen)
     }
 
     /// Narrows the candidates by a read that was submitted at `reader` and returned `found`; `explains` says whether
@@ -268,6 +282,12 @@ impl Candidates {
         }
     }
 
+    /// Notes that at `time` the origin lost unflushed writes of a sector, of whose block the cache has what is to go home: who
+    /// reads later reads that.
+    pub fn lose_behind(&mut self, time: Time, durable: Durable) {
+        (self.lost, self.lost_behind) = (time, Some((time, durable)));
+    }
+
     /// Notes that at `time` acknowledged changes that no flush covers may have been lost: those whose time `is_lost`.
     pub fn lose(&mut self, time: Time, durable: Durable, is_lost: impl Fn(Time) -> bool) {
         let mut has_lost = false;
@@ -364,6 +384,23 @@ mod tests {
         let durable = Durable::flushed(9);
         candidates.prune(NEVER, durable);
         assert_eq!(candidates.certain(durable), Some(shown), "a write settles it");
+    }
+
+    #[test]
+    fn what_the_origin_lost_behind_the_cache_is_seen_by_reads_under_way_alone() {
+        let [old, lost, new] = [1, 2, 3].map(|number| Tag::written(number, 0));
+        let mut candidates = Candidates::default();
+        candidates.begin(old);
+        candidates.list.push(Candidate { answered: 3, ..Candidate::new(Version::Tag(lost), 2) });
+        candidates.list.push(Candidate { answered: 7, ..Candidate::new(Version::Tag(new), 6) });
+        let is_old_readable = |candidates: &Candidates, reader| {
+            candidates.readable(reader).any(|c| c.version == Version::Tag(old))
+        };
+        assert!(!is_old_readable(&candidates, 5));
+        candidates.lose_behind(8, Durable::flushed(0));
+        assert!(is_old_readable(&candidates, 5) && !is_old_readable(&candidates, 9));
+        candidates.lose_behind(8, Durable::flushed(4));
+        assert!(!is_old_readable(&candidates, 5), "it was flushed");
     }
 
     #[test]

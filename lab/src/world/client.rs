@@ -306,6 +306,8 @@ impl World {
             | RequestOp::WriteZeroes { range, fua } => {
                 self.oracle.changed(volume, range, at, fua, is_ok);
                 self.lose_again(volume, range);
+                let now = self.oracle.moment();
+                self.oracle.explained.change_answered(volume, at, now);
                 if self.setup.contract.kill_keeps_after_ns.is_some() {
                     let moment = self.oracle.moment();
                     self.changed_at.push((self.clock.now_ns(), moment));
@@ -345,7 +347,10 @@ impl World {
         // A discard that is durable ends like a FLUSH.
         let is_discard = matches!(op, RequestOp::Discard { fua: true, .. });
         if matches!(op, RequestOp::Flush) || (is_discard && is_ok) {
-            self.oracle.explained.flush_answered(volume, at);
+            let changes =
+                self.outstanding.values().filter(|other| other.volume == volume && other.is_change());
+            let oldest = changes.map(|change| change.at).min();
+            self.oracle.explained.flush_answered(volume, at, oldest);
         }
         if !is_ok && matches!(op, RequestOp::Flush) {
             self.oracle.flush_failed(volume, at);

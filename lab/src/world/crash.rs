@@ -236,6 +236,7 @@ impl World {
         self.engine = None;
         self.group.end();
         self.in_flight.clear();
+        self.losses.clear();
         self.outstanding.clear();
         self.answers.clear();
         self.filters.clear();

@@ -1,7 +1,7 @@
 //! Device operations: begun by the engine, carried out on the modelled devices, held back by a scenario.
 
 use super::World;
-use super::operations::{InFlight, IoView, OpId};
+use super::operations::{InFlight, IoView, Loss, OpId};
 use super::servers::EVENT;
 use super::setup::FLUSH_HELD_NS_MAX;
 use super::trace::What;
@@ -366,8 +366,9 @@ impl World {
         for (first, sectors) in lost {
             match view.target {
                 Target::Origin(volume) => {
-                    let lost: Vec<u64> = (first..first + sectors).collect();
-                    self.lose_at_origin(volume.at(), &lost);
+                    let sectors: Vec<u64> = (first..first + sectors).collect();
+                    self.lose_at_origin(volume.at(), &sectors);
+                    self.remember_loss(volume.at(), op, sectors);
                 }
                 // The other half has it.
                 _ if is_half => (),
@@ -411,6 +412,25 @@ impl World {
         self.tell(op, io, view.target, result);
     }
 
+    /// Remembers what a flush of an origin lost, until clients hear of it. Changes under way there are not among it.
+    pub(super) fn remember_loss(&mut self, volume: usize, flush: u64, mut sectors: Vec<u64>) {
+        let origin = Target::Origin(VolumeIndex(volume as u8));
+        let ops = self.in_flight.values().map(|in_flight| in_flight.view);
+        for view in ops.filter(|view| view.target == origin && view.kind.is_change()) {
+            sectors.retain(|sector| !(view.first..view.first + view.sectors).contains(sector));
+        }
+        self.losses.push(Loss { volume, flush, sectors });
+    }
+
+    /// A client's change is answered whose content the origin has lost by now, which nobody was told of yet.
+    pub(super) fn lose_again(&mut self, volume: usize, range: SectorRange) {
+        let at_server = self.servers.lost(volume);
+        let lost = self.losses.iter().filter(|loss| loss.volume == volume).flat_map(|loss| &loss.sectors);
+        let is_in = |sector: &u64| (range.start..range.end()).contains(sector);
+        let lost: Vec<u64> = at_server.iter().chain(lost).copied().filter(is_in).collect();
+        self.lose_at_origin(volume, &lost);
+    }
+
     /// Tells the oracle of sectors of which an origin lost a change, where nothing but the origin had it.
     pub(super) fn lose_at_origin(&mut self, volume: usize, lost: &[u64]) {
         // Data that has been in the log as dirty stays there until a flush succeeds.
@@ -426,7 +446,9 @@ impl World {
         for &sector in lost {
             let is_in_cache =
                 self.engine.as_ref().is_some_and(|engine| engine.is_dirty(index, sector / SECTORS_PER_BLOCK));
-            if !is_in_cache {
+            if is_in_cache {
+                self.oracle.origin_lost_behind(volume, sector);
+            } else {
                 self.oracle.origin_lost(volume, sector, is_told);
             }
         }

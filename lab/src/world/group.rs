@@ -20,6 +20,11 @@ impl Group {
         Group { random: Random::new(seed).fork(22), open: None }
     }
 
+    /// Begins a group of so many calls, which does not end before.
+    fn begin(&mut self, calls: u64) {
+        self.open = Some((u64::MAX, calls));
+    }
+
     /// When the group under way is over.
     pub fn ends_ns(&self) -> Option<u64> {
         self.open.map(|(ends_ns, _)| ends_ns)
@@ -42,10 +47,16 @@ impl Group {
 }
 
 impl World {
+    /// Makes a group of the next calls.
+    pub fn gather(&mut self, calls: usize) {
+        self.group.begin(calls as u64);
+    }
+
     /// The engine was called: takes its effects, if no other call of the group follows.
     pub(super) fn called(&mut self) {
         let calls_max = self.setup.group_calls;
-        if calls_max <= 1 || self.group.is_last(calls_max, self.clock.now_ns()) {
+        let is_alone = calls_max <= 1 && self.group.ends_ns().is_none();
+        if is_alone || self.group.is_last(calls_max, self.clock.now_ns()) {
             self.pump();
             return;
         }

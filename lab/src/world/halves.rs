@@ -87,7 +87,8 @@ impl World {
         if is_first_out { Target::Mirror } else { Target::Cache }
     }
 
-    /// Whether nothing is wrong with either half, as far as devices go: nothing that the engine was not told of, either.
+    /// Whether nothing is wrong with either half, as far as devices go: nothing that the engine was not told of, or turns to the
+    /// other half for when its effects are drawn, either.
     #[must_use]
     pub fn are_halves_well(&self) -> bool {
         let is_healthy = |disk: &Disk| disk.faults.is_healthy();
@@ -95,6 +96,7 @@ impl World {
         is_healthy(&self.cache)
             && self.mirror.as_ref().is_none_or(is_healthy)
             && !self.in_flight.values().any(is_failing)
+            && self.group.ends_ns().is_none()
     }
 
     /// The half that failed since both were made the same by a start, or did not count when the engine ended: what it lacks the

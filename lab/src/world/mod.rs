@@ -51,7 +51,7 @@ use engine::pair::{Pair, Standing};
 use engine::recovery;
 use engine::units::{Nanos, SectorRange, VOLUMES_MAX, VolumeId};
 use log_end::LogEnd;
-use operations::{Filter, InFlight};
+use operations::{Filter, InFlight, Loss};
 use requests::Outstanding;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -158,6 +158,8 @@ pub struct World {
     clock: Clock,
     random: Random,
     in_flight: BTreeMap<u64, InFlight>,
+    /// Losses of origins, until clients hear of them.
+    losses: Vec<Loss>,
     next_op: u64,
     filters: Vec<Filter>,
     is_manual: bool,
@@ -255,6 +257,7 @@ impl World {
             clock: Clock::default(),
             random: Random::new(setup.seed),
             in_flight: BTreeMap::new(),
+            losses: Vec::new(),
             next_op: 1,
             filters: Vec::new(),
             is_manual: false,
@@ -482,6 +485,10 @@ impl World {
                 }
             }
         }
+        // What was answered before the engine was told is drawn now.
+        self.losses.retain(|loss| self.in_flight.contains_key(&loss.flush));
+        let now = self.oracle.moment();
+        self.oracle.explained.drawn(now);
         if let Some(engine) = self.engine.as_mut().filter(|_| self.setup.catches_up) {
             engine.catch_up(&self.pool);
         }

@@ -49,6 +49,15 @@ impl IoView {
 /// Choice of operations that are held back.
 pub(super) type Filter = Box<dyn Fn(&IoView) -> bool>;
 
+/// Sectors that an origin lost with a flush that failed.
+pub(super) struct Loss {
+    pub volume: usize,
+    /// The flush. While it is under way, or the effects of its failure are not drawn, clients may be answered whose changes are
+    /// lost.
+    pub flush: u64,
+    pub sectors: Vec<u64>,
+}
+
 /// An operation that is not answered.
 pub(super) struct InFlight {
     pub view: IoView,

@@ -28,6 +28,13 @@ pub(super) struct Outstanding {
     pub buffer: Option<Slice>,
 }
 
+impl Outstanding {
+    /// Whether it changes content.
+    pub fn is_change(&self) -> bool {
+        matches!(self.op, RequestOp::Write { .. } | RequestOp::Discard { .. } | RequestOp::WriteZeroes { .. })
+    }
+}
+
 /// Whether writes in this mode go to the origin alone.
 pub(super) fn bypasses(mode: WriteMode) -> bool {
     matches!(mode, WriteMode::Writearound | WriteMode::Passthrough)

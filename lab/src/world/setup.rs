@@ -195,6 +195,17 @@ impl Setup {
         self
     }
 
+    /// The same with our own log, where a write goes around the cache rather than wait for a read of the origin or for room.
+    ///
+    /// # Panics
+    /// Never: the choices go together.
+    #[must_use]
+    pub fn without_waits(self) -> Setup {
+        let mut composition = Composition::plain_log();
+        composition.set("writes", "merge-or-bypass").expect("a choice of that axis");
+        Setup { composition: composition.text(), ..self }
+    }
+
     /// The same with devices that a cache needs for its promise, and with that promise.
     #[must_use]
     pub fn with_promise(mut self, promise: &engine::composition::contract::Contract) -> Setup {

@@ -16,6 +16,7 @@ crate::scenarios! {
     hazard_10_flush_of_the_cache_fails: IgnoreCacheFlushError, writeback_alone, on ALL;
     hazard_11_flush_of_the_origin_fails: IgnoreOriginFlushError, writeback, on ALL;
     hazard_11_a_failed_flush_does_not_speak_for_later_writes: ToldOnce, writearound, on ALL;
+    hazard_11_a_failed_flush_does_not_speak_for_answers_under_way: GivenIsHad, writearound, on ALL;
     hazard_11_a_failed_discard_does_not_speak_for_writes: DiscardTellsOfWrites, no_discards, on ALL;
 }
 
@@ -155,6 +156,34 @@ fn hazard_11_a_failed_flush_does_not_speak_for_later_writes(world: &mut World) -
     world.pass(3000 * MS)?;
     let second = world.flush(0);
     assert!(world.wait(second)?.is_err(), "nothing has told of the writes behind the first one");
+    flush(world, 0)
+}
+
+/// A FLUSH comes while the answers to writes are on their way to the client, and fails for the flush that took them: the next one must
+/// not succeed.
+fn hazard_11_a_failed_flush_does_not_speak_for_answers_under_way(world: &mut World) -> Run {
+    begin(world)?;
+    write(world, 0, 5, 1)?;
+    world.hold(|io| io.is_origin(0, Kind::Flush) || io.is_origin(0, Kind::Write));
+    let first = world.flush(0);
+    let under_way = world.until_pending(|io| io.is_origin(0, Kind::Flush))?;
+    // Which of them are lost is left to chance.
+    for block in FAR.iter().flat_map(|far| [*far, far + 50]) {
+        world.write(0, blocks(block, 1));
+    }
+    let writes = world.pending(|io| io.is_origin(0, Kind::Write));
+    assert!(writes.len() >= 8, "most of them are at the origin");
+    world.gather(writes.len() + 2);
+    for write in writes {
+        world.complete(write.id)?;
+    }
+    world.complete_failed(under_way.id, Errno::IO)?;
+    let beside = world.flush(0);
+    world.release();
+    assert!(world.wait(first)?.is_err(), "it waits for the flush that fails");
+    assert!(world.wait(beside)?.is_err(), "the first one came before the writes were answered");
+    let next = world.flush(0);
+    assert!(world.wait(next)?.is_err(), "so did the second one");
     flush(world, 0)
 }
 

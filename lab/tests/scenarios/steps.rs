@@ -1,6 +1,5 @@
 //! The common steps of the scripts.
 
-use engine::composition::Composition;
 use engine::effect::{RequestOp, WriteMode};
 use engine::format::SEGMENTS_OFFSET;
 use engine::limits::Config;
@@ -31,9 +30,7 @@ pub fn writeback() -> Setup {
 
 /// A write goes around the cache rather than wait.
 pub fn without_waits() -> Setup {
-    let mut composition = Composition::plain_log();
-    composition.set("writes", "merge-or-bypass").expect("a choice of that axis");
-    Setup { composition: composition.text(), ..writeback() }
+    writeback().without_waits()
 }
 
 /// The same, where the script damages the cache: `check` has something to say then.

@@ -203,6 +203,11 @@ fn options(seed: u64, worlds: Worlds) -> Options {
             options.set(Knob::checkpoint_interval, drawn.get(Knob::checkpoint_interval).min(64));
             options
         }
+        Worlds::Groups => {
+            let knobs = [(Knob::group_calls, 32), (Knob::faulty, 60), (Knob::origin_flush_error, 90_000)];
+            knobs.into_iter().for_each(|(knob, value)| options.set(knob, value));
+            options
+        }
         Worlds::Streams => {
             options.set(Knob::streams, 100);
             options.like("forebay", Composition::forebay())
@@ -225,6 +230,7 @@ enum Worlds {
     Lasting,
     Checkpoints,
     Streams,
+    Groups,
 }
 
 impl Worlds {
@@ -236,6 +242,7 @@ impl Worlds {
             _ if mutation.is_of_late_headers() => Worlds::Lasting,
             _ if mutation.is_of_checkpoints() => Worlds::Checkpoints,
             Mutation::StaleReadAhead | Mutation::RowNotHeld => Worlds::Streams,
+            Mutation::GivenIsHad => Worlds::Groups,
             _ => Worlds::Any,
         }
     }

@@ -193,6 +193,11 @@ impl Servers {
         self.all[volume].as_mut().expect("the caller knows that there is one")
     }
 
+    /// Sectors that were acknowledged to the client of a server, which lost them and has not told.
+    pub fn lost(&self, volume: usize) -> &[u64] {
+        self.all[volume].as_ref().map_or(&[], |server| &server.lost)
+    }
+
     /// Whether the operation is of a volume whose origin is behind a server.
     pub fn has(&self, target: Target) -> Option<usize> {
         match target {

@@ -13,7 +13,7 @@ use crate::world::{Trouble, What, World};
 use engine::effect::{Errno, Pieces};
 use engine::memory::Slice;
 use engine::remote::{self, Heard, Operation, Owner, Request};
-use engine::units::{SECTORS_PER_BLOCK, SectorRange};
+use engine::units::SECTORS_PER_BLOCK;
 
 fn remote_kind(kind: Kind) -> remote::Kind {
     match kind {
@@ -283,14 +283,6 @@ impl World {
         self.lose_at_origin(volume, &lost);
     }
 
-    /// A client's change is answered whose content the server has lost by now, which nobody was told of yet.
-    pub(in crate::world) fn lose_again(&mut self, volume: usize, range: SectorRange) {
-        let Some(server) = self.servers.get(volume) else { return };
-        let is_in = |sector: &u64| (range.start..range.end()).contains(sector);
-        let lost: Vec<u64> = server.lost.iter().copied().filter(is_in).collect();
-        self.lose_at_origin(volume, &lost);
-    }
-
     /// Answers a request, on the connection on which it came.
     pub(super) fn answer_sent(&mut self, volume: usize, number: u64) {
         self.land_sent(volume, number);
@@ -414,8 +406,9 @@ impl World {
             // One that succeeded was answered before the loss.
             if view.kind == Kind::Flush && result.is_err() {
                 // From now on nobody relies on what the server lost.
-                let lost = std::mem::take(&mut self.servers.of(volume).lost);
-                self.lose_at_origin(volume, &lost);
+                let sectors = std::mem::take(&mut self.servers.of(volume).lost);
+                self.lose_at_origin(volume, &sectors);
+                self.remember_loss(volume, op, sectors);
             }
             self.tell(op, in_flight.io, view.target, result);
         }
