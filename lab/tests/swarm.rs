@@ -346,6 +346,28 @@ fn no_seed_finds_anything_in_a_plain_log() {
     assert!(totals.counts.cuts > 4000);
 }
 
+/// Goal: what is cached of a disk behind a server that goes away and dies is what clients were told. Method: servers that do so all
+/// the time, slots and logs in turns, and effects that are drawn behind many calls.
+#[test]
+fn no_seed_finds_anything_behind_servers() {
+    let draw = |seed: u64| {
+        let drawn = Options::draw(seed);
+        let mut options = drawn.clone().with_servers(&drawn);
+        for (knob, value) in
+            [(Knob::server_losses, 60_000), (Knob::server_deaths, 40), (Knob::group_calls, 32)]
+        {
+            options.set(knob, value);
+        }
+        match seed % 2 {
+            0 => options.like("plain slots", Composition::plain_slots()),
+            _ => options,
+        }
+    };
+    let (totals, failures) = run_all(30_000, 30_400, draw);
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+    assert!(totals.counts.cuts > 3000, "{totals:?}");
+}
+
 /// `LAB_SEEDS=first..end` runs those instead.
 #[test]
 fn no_seed_finds_anything() {

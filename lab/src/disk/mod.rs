@@ -109,6 +109,8 @@ pub struct Unflushed {
     pub content: Content,
     /// The time of its answer, if any, in the device's own counting.
     answered: Option<u64>,
+    /// It is part of a write that failed.
+    pub is_failed: bool,
 }
 
 /// Fate of a write that no flush covers, in a power cut.
@@ -234,7 +236,8 @@ impl Disk {
         let end = first + content.sectors();
         self.written_at[(first / 8) as usize..end.div_ceil(8) as usize].fill(self.notes.count());
         self.serial += 1;
-        self.unflushed.push(Unflushed { serial: self.serial, first, content, answered: None });
+        let write = Unflushed { serial: self.serial, first, content, answered: None, is_failed: false };
+        self.unflushed.push(write);
         self.serial
     }
 
@@ -247,6 +250,7 @@ impl Disk {
             };
             let serial = self.land(first + step as u64, piece);
             self.answered(serial);
+            self.unflushed.last_mut().expect("it has just landed").is_failed = true;
         }
     }
 

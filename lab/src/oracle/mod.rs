@@ -56,7 +56,7 @@ pub enum Change {
 }
 
 /// When something was submitted, in the oracle's own time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(Time);
 
 struct Write {
@@ -358,7 +358,8 @@ impl Oracle {
         moment
     }
 
-    /// A read was answered; `found` is what it returned, nothing if it failed.
+    /// A read was answered; `found` is what it returned, nothing if it failed. Where `is_untold` holds the next read may return
+    /// something else all the same: its origin lost what was acknowledged, and nobody was told.
     ///
     /// # Errors
     /// A violation of kind [`Kind::Content`].
@@ -368,6 +369,7 @@ impl Oracle {
         first: u64,
         at: Moment,
         found: Option<&[Tag]>,
+        is_untold: impl Fn(&u64) -> bool,
     ) -> Result<(), Violation> {
         if let Some(position) = self.readers.iter().position(|reader| *reader == at.0) {
             self.readers.swap_remove(position);
@@ -405,7 +407,7 @@ impl Oracle {
             if !candidates.readable(at.0).any(explains) {
                 return Err(self.wrong_content(volume, sector, at, *tag));
             }
-            if contract.reads_pin {
+            if contract.reads_pin && !is_untold(&sector) {
                 candidates.pin(at.0, horizon, durable, *tag, explains);
             }
             candidates.prune(horizon, lasting);

@@ -252,10 +252,11 @@ impl Candidates {
         self.list.dedup_by(|a, b| a.version == b.version);
     }
 
-    /// When the newest write was acknowledged that no flush covers, if there is one.
+    /// When the newest write was acknowledged that no flush covers, if there is one that no later change has taken.
     pub fn newest_unflushed(&self, durable: Durable) -> Option<Time> {
+        let seen = self.seen_since(NEVER);
         self.volatile(durable)
-            .filter(|candidate| candidate.is_done())
+            .filter(|candidate| candidate.is_done() && candidate.answered >= seen)
             .map(|candidate| candidate.answered)
             .max()
     }

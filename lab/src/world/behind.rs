@@ -41,6 +41,8 @@ pub(super) struct Behind {
     stale: BTreeSet<(usize, u64)>,
     /// Sectors of an origin that somebody wrote, and their content before: no client has changed their blocks since.
     newer: BTreeMap<(usize, u64), Tag>,
+    /// Sectors among them that were read from the origin since: a row that a write takes along is dirty, and as new.
+    read_again: BTreeSet<(usize, u64)>,
 }
 
 impl Behind {
@@ -68,6 +70,12 @@ impl Behind {
         }
     }
 
+    /// The engine reads these sectors of an origin.
+    pub fn is_read(&mut self, volume: usize, first: u64, sectors: u64) {
+        let read = self.newer.range((volume, first)..(volume, first + sectors)).map(|(place, _)| *place);
+        self.read_again.extend(read);
+    }
+
     /// Marks what is older in the cache than on changed origins.
     fn follow(&mut self, change: &Change, changed: &[(usize, u64, Tag)]) {
         let is_of_volume = |(volume, sector, _): &&(usize, u64, Tag)| {
@@ -81,6 +89,7 @@ impl Behind {
                 None => (),
             }
             self.newer.insert((volume, sector), before);
+            self.read_again.remove(&(volume, sector));
         }
     }
 
@@ -356,9 +365,12 @@ impl World {
         let is_dirty = |(volume, sector): (usize, u64)| {
             opened.held(VolumeIndex(volume as u8), sector / SECTORS_PER_BLOCK) == Some(Held::Dirty)
         };
-        let dirty: Vec<(usize, u64)> =
-            self.behind.newer.keys().copied().filter(|place| is_dirty(*place)).collect();
-        if let (Some((volume, sector)), false) = (dirty.first(), widens && !opened.report.was_clean) {
+        let is_widened = widens && !opened.report.was_clean;
+        let Behind { newer, read_again, .. } = &self.behind;
+        let is_row = |place: &(usize, u64)| !is_widened && read_again.contains(place);
+        let places = newer.keys().copied().filter(|place| !is_row(place));
+        let dirty: Vec<(usize, u64)> = places.filter(|place| is_dirty(*place)).collect();
+        if let (Some((volume, sector)), false) = (dirty.first(), is_widened) {
             let what = format!(
                 "sector {sector} of volume {volume} was clean when its origin was changed, and counts as dirty"
             );

@@ -297,7 +297,10 @@ impl World {
                     found.extend_from_slice(self.pool.tags(slice));
                 }
                 let seen = is_ok.then_some(&found[..]);
-                if let Err(violation) = self.oracle.read_ends(volume, range.start, at, seen) {
+                // Of what a server lost slots may have a copy, and either is read until the engine hears of the loss.
+                let (lost, _) = self.servers.lost(volume);
+                let is_untold = |sector: &u64| self.setup.slots.is_some() && lost.contains(sector);
+                if let Err(violation) = self.oracle.read_ends(volume, range.start, at, seen, is_untold) {
                     self.violation.get_or_insert(violation);
                 }
             }
@@ -305,7 +308,7 @@ impl World {
             | RequestOp::Discard { range, fua }
             | RequestOp::WriteZeroes { range, fua } => {
                 self.oracle.changed(volume, range, at, fua, is_ok);
-                self.lose_again(volume, range);
+                self.lose_again(volume, range, at);
                 let now = self.oracle.moment();
                 self.oracle.explained.change_answered(volume, at, now);
                 if self.setup.contract.kill_keeps_after_ns.is_some() {

@@ -8,6 +8,7 @@ use super::trace::What;
 use crate::content::{Sector, Source};
 use crate::disk::faults::{Fault, Kind};
 use crate::disk::{Content, FlushTicket};
+use crate::oracle::Moment;
 use crate::violation;
 use engine::effect::{Errno, Io, IoId, IoOp, Pieces, Target};
 use engine::units::{BLOCK_BYTES, Nanos, SECTORS_PER_BLOCK, SectorRange, VolumeIndex};
@@ -54,6 +55,9 @@ impl World {
             sectors: len_bytes / 512,
             has_landed: false,
         };
+        if let (Target::Origin(volume), Kind::Read) = (view.target, view.kind) {
+            self.behind.is_read(volume.at(), view.first, view.sectors);
+        }
         let content = self.carried(&view, &io.op);
         if let Some(what) = self.improper(&view, offset_bytes, len_bytes, content.as_ref()) {
             return self.fail(violation::Kind::Effect, format!("device operation @{op}: {what}"));
@@ -419,15 +423,17 @@ impl World {
         for view in ops.filter(|view| view.target == origin && view.kind.is_change()) {
             sectors.retain(|sector| !(view.first..view.first + view.sectors).contains(sector));
         }
-        self.losses.push(Loss { volume, flush, sectors });
+        let at = self.oracle.moment();
+        self.losses.push(Loss { volume, flush, sectors, at });
     }
 
-    /// A client's change is answered whose content the origin has lost by now, which nobody was told of yet.
-    pub(super) fn lose_again(&mut self, volume: usize, range: SectorRange) {
-        let at_server = self.servers.lost(volume);
-        let lost = self.losses.iter().filter(|loss| loss.volume == volume).flat_map(|loss| &loss.sectors);
-        let is_in = |sector: &u64| (range.start..range.end()).contains(sector);
-        let lost: Vec<u64> = at_server.iter().chain(lost).copied().filter(is_in).collect();
+    /// A client's change, submitted at `at`, is answered whose content the origin has lost since, which nobody was told of yet.
+    pub(super) fn lose_again(&mut self, volume: usize, range: SectorRange, at: Moment) {
+        let (at_server, lost_at) = self.servers.lost(volume);
+        let at_server = at_server.iter().filter(|_| at < lost_at);
+        let lost = self.losses.iter().filter(|loss| loss.volume == volume && at < loss.at);
+        let lost = at_server.chain(lost.flat_map(|loss| &loss.sectors)).copied();
+        let lost: Vec<u64> = lost.filter(|sector| (range.start..range.end()).contains(sector)).collect();
         self.lose_at_origin(volume, &lost);
     }
 

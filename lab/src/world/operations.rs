@@ -2,6 +2,7 @@
 
 use crate::disk::faults::{Fault, Kind};
 use crate::disk::{Content, FlushTicket};
+use crate::oracle::Moment;
 use engine::effect::{Errno, IoId, Pieces, Target};
 use engine::units::{SectorRange, VolumeIndex};
 
@@ -56,6 +57,7 @@ pub(super) struct Loss {
     /// lost.
     pub flush: u64,
     pub sectors: Vec<u64>,
+    pub at: Moment,
 }
 
 /// An operation that is not answered.

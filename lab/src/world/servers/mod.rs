@@ -16,6 +16,7 @@ use super::World;
 use crate::content::{Sector, Tag};
 use crate::disk::faults::{Fault, Kind};
 use crate::disk::{Content, FlushTicket};
+use crate::oracle::Moment;
 use crate::random::Random;
 use engine::effect::{Errno, Target};
 use engine::remote::facts::Facts;
@@ -148,6 +149,9 @@ pub(super) struct Server {
     is_telling: bool,
     /// Sectors that were acknowledged and that the server lost when it died; no flush has failed for that yet.
     lost: Vec<u64>,
+    /// When that was, and the first operation that was issued later.
+    lost_at: Moment,
+    issued_after_loss: u64,
     /// Operations whose answers were heard, and of which the engine was not told yet.
     heard: BTreeSet<u64>,
     /// The disk as it was some time ago.
@@ -193,9 +197,9 @@ impl Servers {
         self.all[volume].as_mut().expect("the caller knows that there is one")
     }
 
-    /// Sectors that were acknowledged to the client of a server, which lost them and has not told.
-    pub fn lost(&self, volume: usize) -> &[u64] {
-        self.all[volume].as_ref().map_or(&[], |server| &server.lost)
+    /// Sectors that were acknowledged to the client of a server, which lost them and has not told, and when it was.
+    pub fn lost(&self, volume: usize) -> (&[u64], Moment) {
+        self.all[volume].as_ref().map_or((&[], Moment::default()), |server| (&server.lost, server.lost_at))
     }
 
     /// Whether the operation is of a volume whose origin is behind a server.
@@ -311,6 +315,8 @@ impl World {
                 answers_twice: false,
                 is_telling: false,
                 lost: Vec::new(),
+                lost_at: Moment::default(),
+                issued_after_loss: 0,
                 heard: BTreeSet::new(),
                 older,
                 judge: Judge::new(spread_offsets(size_bytes)),

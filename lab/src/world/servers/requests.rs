@@ -279,8 +279,8 @@ impl World {
         }
         let lost: Vec<u64> = lost.into_iter().flat_map(|(first, sectors)| first..first + sectors).collect();
         // Some of it may be acknowledged to clients only now, before they hear of the flush.
-        server.lost.extend(&lost);
         self.lose_at_origin(volume, &lost);
+        self.note_lost(volume, lost);
     }
 
     /// Answers a request, on the connection on which it came.
@@ -344,6 +344,14 @@ impl World {
         }
     }
 
+    /// Notes what a server lost of what it acknowledged.
+    pub(super) fn note_lost(&mut self, volume: usize, sectors: Vec<u64>) {
+        let (lost_at, next_op) = (self.oracle.moment(), self.next_op);
+        let server = self.server(volume);
+        server.lost.extend(sectors);
+        (server.lost_at, server.issued_after_loss) = (lost_at, next_op);
+    }
+
     fn heard_done(&mut self, volume: usize, op: u64, sent: &Sent) {
         let kind = self.in_flight.get(&op).map_or(Kind::Flush, |in_flight| in_flight.view.kind);
         let can_flush = !self.setup.servers.without_flush;
@@ -361,7 +369,8 @@ impl World {
             };
             let first = sent.first - sent.at_sectors;
             let end = content.map_or(first, |content| first + content.sectors());
-            server.lost.extend((first..end).filter(is_gone));
+            let gone: Vec<u64> = (first..end).filter(is_gone).collect();
+            self.note_lost(volume, gone);
         }
         self.deliver(op, sent);
     }
@@ -403,7 +412,10 @@ impl World {
             if let Err(errno) = result {
                 self.explain(&view, errno);
             }
-            // One that succeeded was answered before the loss.
+            // One that succeeded was answered before the loss, or the client of the server knows that nobody relies on it.
+            if view.kind == Kind::Flush && result.is_ok() && op >= self.servers.of(volume).issued_after_loss {
+                self.servers.of(volume).lost.clear();
+            }
             if view.kind == Kind::Flush && result.is_err() {
                 // From now on nobody relies on what the server lost.
                 let sectors = std::mem::take(&mut self.servers.of(volume).lost);

@@ -229,7 +229,7 @@ impl World {
             return;
         }
         server.judge.lost(now);
-        server.generation = OVER;
+        let generation = std::mem::replace(&mut server.generation, OVER);
         counts.losses += 1;
         // What landed is over: later flushes cover it.
         for sent in server.sent.values_mut() {
@@ -238,7 +238,7 @@ impl World {
             }
         }
         if rest == Rest::ByChance {
-            delay_some(server, random, |at_ns, number| {
+            delay_some(server, generation, random, |at_ns, number| {
                 clock.at(now.0 + at_ns, event(volume, number, LAND));
             });
         }
@@ -271,16 +271,22 @@ impl World {
             true => Fate::Lost,
             false => Fate::draw(write.content.sectors(), luck, random),
         });
-        // What the client was not answered, it sends again: of that only what lay below it is lost.
-        let below: Vec<u64> = lost.extract_if(.., |sector| content_of(&unheard, *sector).is_some()).collect();
+        // What the client was not answered, it sends again, and of what failed it was told: only what lay below is lost.
+        let is_failed = |sector: &u64| {
+            let mut covering =
+                unflushed.iter().rev().filter(|write| write.content.at(write.first, *sector).is_some());
+            covering.next().is_some_and(|write| write.is_failed)
+        };
+        let is_above = |sector: &mut u64| content_of(&unheard, *sector).is_some() || is_failed(sector);
+        let below: Vec<u64> = lost.extract_if(.., is_above).collect();
         self.lose_at_origin(volume, &lost);
-        if let Some(server) = self.servers.get(volume) {
-            server.lost.extend_from_slice(&lost);
+        if self.servers.get(volume).is_some() {
+            self.note_lost(volume, lost);
         }
         let is_lost = |sector: &u64| {
             let sent_again = content_of(&unheard, *sector);
-            let acknowledged =
-                unflushed.iter().rev().filter_map(|write| write.content.at(write.first, *sector));
+            let good = unflushed.iter().rev().filter(|write| !write.is_failed);
+            let acknowledged = good.filter_map(|write| write.content.at(write.first, *sector));
             let mut acknowledged = acknowledged.filter(|content| Some(content) != sent_again.as_ref());
             acknowledged.next().is_some_and(|content| content != self.origins[volume].read(*sector, 1)[0])
         };
@@ -321,8 +327,8 @@ impl World {
 }
 
 /// Of the requests that a server has, it carries some out in their time, some later, and some never.
-fn delay_some(server: &mut Server, random: &mut Random, mut lands: impl FnMut(u64, u64)) {
-    let open = server.sent.iter().filter(|(_, sent)| !sent.has_landed);
+fn delay_some(server: &mut Server, generation: u64, random: &mut Random, mut lands: impl FnMut(u64, u64)) {
+    let open = server.sent.iter().filter(|(_, sent)| !sent.has_landed && sent.generation == generation);
     let open: Vec<u64> = open.map(|(number, _)| *number).collect();
     for number in open {
         match random.below(3) {
