@@ -284,7 +284,7 @@ impl<S: Store> Machine<S> {
 
     /// Fails the requests that wait for a flush of an origin: its promise cannot be kept. That includes those who came while
     /// the flush was under way: a device that fails a flush may have dropped any unflushed write. If none of them
-    /// speaks for all that was answered up to now, the next FLUSH that comes fails as well.
+    /// speaks for all changes up to now, FLUSHes fail until one does.
     fn tell_origin_flush_failed(&mut self, volume_index: VolumeIndex, errno: Errno) {
         let is_once_enough = self.is_mutated(Mutation::ToldOnce);
         let mut is_told = false;

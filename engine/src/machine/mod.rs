@@ -245,9 +245,7 @@ impl<S: Store> Machine<S> {
             RequestOp::Warm { .. } => self.start_warm(key, memory),
             RequestOp::Scrub(_) => self.start_scrub(key, memory),
             RequestOp::ScrubSegment(segment) => S::scrub_segment(self, key, segment, memory),
-            RequestOp::Flush => {
-                self.start_flush(key, memory);
-            }
+            RequestOp::Flush => self.start_flush(key, memory),
             _ => self.start_control(key, memory),
         }
     }

@@ -70,8 +70,8 @@ impl Behind {
         }
     }
 
-    /// The engine reads these sectors of an origin.
-    pub fn is_read(&mut self, volume: usize, first: u64, sectors: u64) {
+    /// Notes that the engine reads these sectors of an origin.
+    pub fn note_read(&mut self, volume: usize, first: u64, sectors: u64) {
         let read = self.newer.range((volume, first)..(volume, first + sectors)).map(|(place, _)| *place);
         self.read_again.extend(read);
     }

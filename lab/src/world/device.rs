@@ -56,7 +56,7 @@ impl World {
             has_landed: false,
         };
         if let (Target::Origin(volume), Kind::Read) = (view.target, view.kind) {
-            self.behind.is_read(volume.at(), view.first, view.sectors);
+            self.behind.note_read(volume.at(), view.first, view.sectors);
         }
         let content = self.carried(&view, &io.op);
         if let Some(what) = self.improper(&view, offset_bytes, len_bytes, content.as_ref()) {
