@@ -122,6 +122,10 @@ impl World {
         self.planned_rot = None;
         self.log_end = self.setup.slots.is_none().then(LogEnd::default);
         self.noted_update = 0;
+        // What the cache alone had, where an origin behind a server lost what was not flushed.
+        for (volume, sector) in std::mem::take(&mut self.lost_under_cache) {
+            self.oracle.origin_lost(volume, sector, false);
+        }
         for volume in 0..self.volumes() {
             self.behind.forget(volume);
         }

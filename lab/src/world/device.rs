@@ -94,6 +94,7 @@ impl World {
             ticket,
             begun_ns: self.clock.now_ns(),
             landed: None,
+            carried_out: Vec::new(),
             fault,
             result: Ok(()),
             is_held,
@@ -419,8 +420,11 @@ impl World {
     /// Remembers what a flush of an origin lost, until clients hear of it. Changes under way there are not among it.
     pub(super) fn remember_loss(&mut self, volume: usize, flush: u64, mut sectors: Vec<u64>) {
         let origin = Target::Origin(VolumeIndex(volume as u8));
+        let is_under_way = |view: &IoView| {
+            view.target == origin && view.kind.is_change() && !self.servers.is_heard(volume, view.id)
+        };
         let ops = self.in_flight.values().map(|in_flight| in_flight.view);
-        for view in ops.filter(|view| view.target == origin && view.kind.is_change()) {
+        for view in ops.filter(is_under_way) {
             sectors.retain(|sector| !(view.first..view.first + view.sectors).contains(sector));
         }
         let at = self.oracle.moment();
@@ -441,6 +445,7 @@ impl World {
     pub(super) fn lose_at_origin(&mut self, volume: usize, lost: &[u64]) {
         // Data that has been in the log as dirty stays there until a flush succeeds.
         if !self.is_bypassed[volume] {
+            self.lost_under_cache.extend(lost.iter().map(|sector| (volume, *sector)));
             return;
         }
         let index = VolumeIndex(volume as u8);

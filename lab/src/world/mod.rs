@@ -192,6 +192,8 @@ pub struct World {
     is_edit_alone: bool,
     /// Volumes some of whose writes went to the origin alone since the start, or before it and were not flushed then.
     is_bypassed: [bool; VOLUMES_MAX],
+    /// Sectors that origins lost since the last start, and that the cache has.
+    lost_under_cache: BTreeSet<(usize, u64)>,
     /// Some metadata of the cache rotted: it may be refused.
     is_metadata_rotten: bool,
     /// Blocks of slots whose checksums the process knows, by their number on the device.
@@ -279,6 +281,7 @@ impl World {
             asked_add: [None; VOLUMES_MAX],
             is_edit_alone: false,
             is_bypassed: [false; VOLUMES_MAX],
+            lost_under_cache: BTreeSet::new(),
             is_metadata_rotten: false,
             known: BTreeSet::new(),
             rotten: BTreeMap::new(),

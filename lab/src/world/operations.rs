@@ -75,6 +75,8 @@ pub(super) struct InFlight {
     pub begun_ns: u64,
     /// The write's serial once it landed.
     pub landed: Option<u64>,
+    /// Serials of what a server carried out of it.
+    pub carried_out: Vec<u64>,
     pub fault: Option<Fault>,
     pub result: Result<(), Errno>,
     /// A scenario decides when it goes on.

@@ -260,6 +260,7 @@ impl World {
             engine.set_pair(pair);
         }
         self.engine = Some(engine);
+        self.lost_under_cache.clear();
         self.clock = crate::clock::Clock::default();
         self.use_servers();
         self.pump();

@@ -18,6 +18,7 @@ use crate::disk::faults::{Fault, Kind};
 use crate::disk::{Content, FlushTicket};
 use crate::oracle::Moment;
 use crate::random::Random;
+use crate::world::operations::OpId;
 use engine::effect::{Errno, Target};
 use engine::remote::facts::Facts;
 use engine::remote::places::{Place, Places, spread_offsets};
@@ -200,6 +201,11 @@ impl Servers {
     /// Sectors that were acknowledged to the client of a server, which lost them and has not told, and when it was.
     pub fn lost(&self, volume: usize) -> (&[u64], Moment) {
         self.all[volume].as_ref().map_or((&[], Moment::default()), |server| (&server.lost, server.lost_at))
+    }
+
+    /// Whether the answer to an operation was heard from its server, of which the engine was not told yet.
+    pub fn is_heard(&self, volume: usize, op: OpId) -> bool {
+        self.all[volume].as_ref().is_some_and(|server| server.heard.contains(&op.0))
     }
 
     /// Whether the operation is of a volume whose origin is behind a server.

@@ -202,7 +202,7 @@ impl World {
 
     /// Lets a request have its effect on the server's disk.
     pub(super) fn land_sent(&mut self, volume: usize, number: u64) {
-        let World { servers, origins, setup, .. } = self;
+        let World { servers, origins, setup, in_flight, .. } = self;
         let Servers { all, random, counts, .. } = servers;
         let Some(server) = all[volume].as_mut() else { return };
         let generation = server.generation;
@@ -226,7 +226,11 @@ impl World {
             }
             _ => {
                 if let Some(content) = &sent.content {
-                    sent.landed = Some(disk.land(sent.first, content.clone()));
+                    let serial = disk.land(sent.first, content.clone());
+                    sent.landed = Some(serial);
+                    if let Some(in_flight) = in_flight.get_mut(&op) {
+                        in_flight.carried_out.push(serial);
+                    }
                     if sent.is_fua || setup.origins_keep {
                         disk.flush_all();
                     }

@@ -1,15 +1,15 @@
 //! Trouble with servers: connections that are lost, servers that die, and what comes back in their place.
 
 use super::{BREAK, LAND, Server, Servers, World, event};
-use crate::content::{Sector, Tag};
-use crate::disk::{Content, Fate};
+use crate::content::Tag;
+use crate::disk::{Content, Fate, Unflushed};
 use crate::random::Random;
 use crate::world::operations::InFlight;
 use crate::world::{OpId, What};
 use engine::effect::Target;
 use engine::remote::SETTLE_NS;
 use engine::units::VolumeIndex;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 /// Marks a connection that is over.
@@ -252,7 +252,7 @@ impl World {
     pub(super) fn server_dies(&mut self, volume: usize, is_all_lost: bool) {
         self.servers.counts.deaths += 1;
         self.note(What::Server { volume, what: "is dead" });
-        let unheard = self.unheard_changes(volume);
+        let (unheard, carried_out) = self.unheard_changes(volume);
         let unflushed = self.origins[volume].unflushed().to_vec();
         let World { servers, origins, .. } = self;
         let Servers { all, random, .. } = servers;
@@ -277,26 +277,29 @@ impl World {
                 unflushed.iter().rev().filter(|write| write.content.at(write.first, *sector).is_some());
             covering.next().is_some_and(|write| write.is_failed)
         };
-        let is_above = |sector: &mut u64| content_of(&unheard, *sector).is_some() || is_failed(sector);
+        let is_above = |sector: &mut u64| {
+            unheard.iter().any(|(first, content)| content.at(*first, *sector).is_some()) || is_failed(sector)
+        };
         let below: Vec<u64> = lost.extract_if(.., is_above).collect();
         self.lose_at_origin(volume, &lost);
         if self.servers.get(volume).is_some() {
             self.note_lost(volume, lost);
         }
         let is_lost = |sector: &u64| {
-            let sent_again = content_of(&unheard, *sector);
-            let good = unflushed.iter().rev().filter(|write| !write.is_failed);
-            let acknowledged = good.filter_map(|write| write.content.at(write.first, *sector));
-            let mut acknowledged = acknowledged.filter(|content| Some(content) != sent_again.as_ref());
+            let is_acknowledged =
+                |write: &&Unflushed| !write.is_failed && !carried_out.contains(&write.serial);
+            let good = unflushed.iter().rev().filter(is_acknowledged);
+            let mut acknowledged = good.filter_map(|write| write.content.at(write.first, *sector));
             acknowledged.next().is_some_and(|content| content != self.origins[volume].read(*sector, 1)[0])
         };
         let below: Vec<u64> = below.into_iter().filter(is_lost).collect();
         self.lose_at_origin(volume, &below);
     }
 
-    /// Changes of an origin whose answers its client has not heard: where they begin, and their content.
-    fn unheard_changes(&mut self, volume: usize) -> Vec<(u64, Content)> {
-        let Some(server) = self.servers.get(volume) else { return Vec::new() };
+    /// Changes of an origin whose answers its client has not heard: where they begin and their content, and the serials of what
+    /// the server carried out of them.
+    fn unheard_changes(&mut self, volume: usize) -> (Vec<(u64, Content)>, BTreeSet<u64>) {
+        let Some(server) = self.servers.get(volume) else { return Default::default() };
         let heard = server.heard.clone();
         let origin = Target::Origin(VolumeIndex(volume as u8));
         let unheard = self.in_flight.iter().filter(|(op, in_flight)| {
@@ -306,7 +309,9 @@ impl World {
             let kept = in_flight.content.clone();
             (in_flight.view.first, kept.unwrap_or(Content::Zeroes(in_flight.view.sectors)))
         };
-        unheard.map(|(_, in_flight)| content(in_flight)).collect()
+        let changes = unheard.clone().map(|(_, in_flight)| content(in_flight)).collect();
+        let carried_out = unheard.flat_map(|(_, in_flight)| &in_flight.carried_out).copied().collect();
+        (changes, carried_out)
     }
 
     /// Servers may die behind the end of a process.
@@ -343,9 +348,4 @@ fn delay_some(server: &mut Server, generation: u64, random: &mut Random, mut lan
             _ => (),
         }
     }
-}
-
-/// The content that one of these changes gives a sector.
-fn content_of(changes: &[(u64, Content)], sector: u64) -> Option<Sector> {
-    changes.iter().find_map(|(first, content)| content.at(*first, sector))
 }
