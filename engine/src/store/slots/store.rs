@@ -462,6 +462,7 @@ impl Life for SlotStore {
             && self.lost_records.is_quiet()
             && self.areas.is_quiet()
             && self.pages_in_flight == 0
+            && self.rotten_that_may_leave().next().is_none()
     }
 
     fn concerns(m: &Machine<SlotStore>, volume: VolumeIndex) -> bool {

@@ -72,16 +72,20 @@ impl SlotStore {
 
     /// Lets slots leave that could not leave when they should have.
     pub(in crate::store::slots) fn let_rotten_leave(&mut self, volumes: &mut Volumes, now: Nanos) {
-        if self.rotten.is_empty() || self.mutations.has(Mutation::RottenStays) {
-            return;
+        let rotten: Vec<(Frame, PieceKey)> = self.rotten_that_may_leave().collect();
+        for (slot, piece) in rotten {
+            self.give_up_doubted(slot, piece, volumes, now);
         }
-        let rotten: Vec<PieceKey> = self.rotten.iter().copied().collect();
-        for piece in rotten {
-            let slot = self.directory.find(piece, &self.table);
-            if let Some(slot) = slot.filter(|slot| self.may_leave(*slot)) {
-                self.give_up_doubted(slot, piece, volumes, now);
-            }
-        }
+    }
+
+    /// Slots that should have left and may do so now.
+    pub(in crate::store::slots) fn rotten_that_may_leave(&self) -> impl Iterator<Item = (Frame, PieceKey)> {
+        let is_left = !self.mutations.has(Mutation::RottenStays);
+        let rotten = self.rotten.iter().filter(move |_| is_left);
+        rotten.filter_map(|&piece| {
+            let slot = self.directory.find(piece, &self.table).filter(|slot| self.may_leave(*slot))?;
+            Some((slot, piece))
+        })
     }
 
     fn is_piece_in_doubt(&self, piece: PieceKey, volumes: &Volumes) -> bool {
