@@ -143,6 +143,11 @@ impl Volume {
         Durable { flushed: flushed.unwrap_or(0).max(known), fua: moment }
     }
 
+    fn open_at(&self, sector: u64) -> Option<&Candidates> {
+        let cell = *self.cells.get(sector as usize)?;
+        (cell & OPEN != 0).then(|| &self.open[(cell & !OPEN) as usize])
+    }
+
     fn candidates(&mut self, sector: u64) -> &mut Candidates {
         let cell = &mut self.cells[sector as usize];
         if *cell & OPEN == 0 {
@@ -537,6 +542,11 @@ impl Oracle {
                 candidates.prune(NEVER, lasting);
             });
         }
+    }
+
+    /// Whether a client discarded a sector, and nothing is durable since then.
+    pub fn is_discarded(&self, volume: usize, sector: u64) -> bool {
+        self.volumes[volume].open_at(sector).is_some_and(Candidates::has_discard)
     }
 
     /// A failed flush of an origin, or the end of its server, took unflushed content of a sector, of whose block the cache has what is

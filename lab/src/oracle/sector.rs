@@ -261,6 +261,11 @@ impl Candidates {
             .max()
     }
 
+    /// Whether there is a discard.
+    pub fn has_discard(&self) -> bool {
+        self.list.iter().any(|candidate| candidate.version == Version::Any)
+    }
+
     /// Whether there is a write that no flush covers, acknowledged or not.
     pub fn has_volatile(&self, durable: Durable) -> bool {
         self.volatile(durable).any(|candidate| candidate.answered != NEVER)

@@ -443,18 +443,17 @@ impl World {
 
     /// Tells the oracle of sectors of which an origin lost a change, where nothing but the origin had it.
     pub(super) fn lose_at_origin(&mut self, volume: usize, lost: &[u64]) {
-        // Data that has been in the log as dirty stays there until a flush succeeds.
-        if !self.is_bypassed[volume] {
-            self.lost_under_cache.extend(lost.iter().map(|sector| (volume, *sector)));
-            return;
-        }
+        // Data that has been in the log as dirty stays there until a flush succeeds, or somebody discards it.
+        let is_seen = |sector: &u64| self.is_bypassed[volume] || self.oracle.is_discarded(volume, *sector);
+        let (lost, under_cache): (Vec<u64>, Vec<u64>) = lost.iter().copied().partition(is_seen);
+        self.lost_under_cache.extend(under_cache.into_iter().map(|sector| (volume, sector)));
         let index = VolumeIndex(volume as u8);
         // A change that is durable before it is answered was answered to nobody if it is lost. When there is no engine, nobody is
         // told.
         let is_always_durable =
             self.servers.has(Target::Origin(index)).is_some() && self.setup.servers.without_flush;
         let is_told = self.engine.is_some() && !is_always_durable;
-        for &sector in lost {
+        for sector in lost {
             let is_in_cache =
                 self.engine.as_ref().is_some_and(|engine| engine.is_dirty(index, sector / SECTORS_PER_BLOCK));
             if is_in_cache {
