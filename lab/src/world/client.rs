@@ -298,8 +298,9 @@ impl World {
                 }
                 let seen = is_ok.then_some(&found[..]);
                 // Of what a server lost slots may have a copy, and either is read until the engine hears of the loss.
-                let (lost, _) = self.servers.lost(volume);
-                let is_untold = |sector: &u64| self.setup.slots.is_some() && lost.contains(sector);
+                let is_untold = |sector: &u64| {
+                    self.setup.slots.is_some() && self.servers.lost_at(volume, *sector).is_some()
+                };
                 if let Err(violation) = self.oracle.read_ends(volume, range.start, at, seen, is_untold) {
                     self.violation.get_or_insert(violation);
                 }

@@ -12,6 +12,7 @@ use crate::oracle::Moment;
 use crate::violation;
 use engine::effect::{Errno, Io, IoId, IoOp, Pieces, Target};
 use engine::units::{BLOCK_BYTES, Nanos, SECTORS_PER_BLOCK, SectorRange, VolumeIndex};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Limit of one device's operations under way: far above the need of an engine of a small cache, far below the number
@@ -373,7 +374,8 @@ impl World {
                 Target::Origin(volume) => {
                     let sectors: Vec<u64> = (first..first + sectors).collect();
                     self.lose_at_origin(volume.at(), &sectors);
-                    self.remember_loss(volume.at(), op, sectors);
+                    let at = self.oracle.moment();
+                    self.remember_loss(volume.at(), op, sectors.into_iter().map(|sector| (sector, at)));
                 }
                 // The other half has it.
                 _ if is_half => (),
@@ -418,26 +420,33 @@ impl World {
     }
 
     /// Remembers what a flush of an origin lost, until clients hear of it. Changes under way there are not among it.
-    pub(super) fn remember_loss(&mut self, volume: usize, flush: u64, mut sectors: Vec<u64>) {
+    pub(super) fn remember_loss(
+        &mut self,
+        volume: usize,
+        flush: u64,
+        lost: impl Iterator<Item = (u64, Moment)>,
+    ) {
+        let mut sectors: BTreeMap<u64, Moment> = lost.collect();
         let origin = Target::Origin(VolumeIndex(volume as u8));
         let is_under_way = |view: &IoView| {
             view.target == origin && view.kind.is_change() && !self.servers.is_heard(volume, view.id)
         };
         let ops = self.in_flight.values().map(|in_flight| in_flight.view);
         for view in ops.filter(is_under_way) {
-            sectors.retain(|sector| !(view.first..view.first + view.sectors).contains(sector));
+            sectors.retain(|sector, _| !(view.first..view.first + view.sectors).contains(sector));
         }
-        let at = self.oracle.moment();
-        self.losses.push(Loss { volume, flush, sectors, at });
+        self.losses.push(Loss { volume, flush, sectors });
     }
 
     /// A client's change, submitted at `at`, is answered whose content the origin has lost since, which nobody was told of yet.
     pub(super) fn lose_again(&mut self, volume: usize, range: SectorRange, at: Moment) {
-        let (at_server, lost_at) = self.servers.lost(volume);
-        let at_server = at_server.iter().filter(|_| at < lost_at);
-        let lost = self.losses.iter().filter(|loss| loss.volume == volume && at < loss.at);
-        let lost = at_server.chain(lost.flat_map(|loss| &loss.sectors)).copied();
-        let lost: Vec<u64> = lost.filter(|sector| (range.start..range.end()).contains(sector)).collect();
+        let of_flushes: Vec<&Loss> = self.losses.iter().filter(|loss| loss.volume == volume).collect();
+        let is_lost = |sector: &u64| {
+            let at_server = self.servers.lost_at(volume, *sector);
+            let with_flushes = of_flushes.iter().filter_map(|loss| loss.sectors.get(sector).copied());
+            at_server.into_iter().chain(with_flushes).any(|lost| at < lost)
+        };
+        let lost: Vec<u64> = (range.start..range.end()).filter(is_lost).collect();
         self.lose_at_origin(volume, &lost);
     }
 

@@ -5,6 +5,7 @@ use crate::disk::{Content, FlushTicket};
 use crate::oracle::Moment;
 use engine::effect::{Errno, IoId, Pieces, Target};
 use engine::units::{SectorRange, VolumeIndex};
+use std::collections::BTreeMap;
 
 /// Number of a device operation in a world, in the order of issue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,8 +57,8 @@ pub(super) struct Loss {
     /// The flush. While it is under way, or the effects of its failure are not drawn, clients may be answered whose changes are
     /// lost.
     pub flush: u64,
-    pub sectors: Vec<u64>,
-    pub at: Moment,
+    /// The sectors, and when they were lost.
+    pub sectors: BTreeMap<u64, Moment>,
 }
 
 /// An operation that is not answered.

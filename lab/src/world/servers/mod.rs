@@ -127,6 +127,14 @@ struct Sent {
     result: Result<(), Errno>,
 }
 
+/// The loss of a sector.
+#[derive(Clone, Copy)]
+struct Lost {
+    at: Moment,
+    /// The first operation that was issued later.
+    next_op: u64,
+}
+
 /// The client of a server in one life of the engine, and what the server has of it.
 pub(super) struct Server {
     remote: Remote<u64>,
@@ -148,11 +156,9 @@ pub(super) struct Server {
     answers_twice: bool,
     /// The engine is about to be told of answers.
     is_telling: bool,
-    /// Sectors that were acknowledged and that the server lost when it died; no flush has failed for that yet.
-    lost: Vec<u64>,
-    /// When that was, and the first operation that was issued later.
-    lost_at: Moment,
-    issued_after_loss: u64,
+    /// Sectors that were acknowledged and that the server lost when it died; no flush has failed for that yet, and no later
+    /// change has taken them.
+    lost: BTreeMap<u64, Lost>,
     /// Operations whose answers were heard, and of which the engine was not told yet.
     heard: BTreeSet<u64>,
     /// The disk as it was some time ago.
@@ -198,9 +204,10 @@ impl Servers {
         self.all[volume].as_mut().expect("the caller knows that there is one")
     }
 
-    /// Sectors that were acknowledged to the client of a server, which lost them and has not told, and when it was.
-    pub fn lost(&self, volume: usize) -> (&[u64], Moment) {
-        self.all[volume].as_ref().map_or((&[], Moment::default()), |server| (&server.lost, server.lost_at))
+    /// When a server lost a sector that was acknowledged to its client, if nobody was told of that.
+    pub fn lost_at(&self, volume: usize, sector: u64) -> Option<Moment> {
+        let lost = self.all[volume].as_ref()?.lost.get(&sector);
+        lost.map(|lost| lost.at)
     }
 
     /// Whether the answer to an operation was heard from its server, of which the engine was not told yet.
@@ -320,9 +327,7 @@ impl World {
                 is_silent: false,
                 answers_twice: false,
                 is_telling: false,
-                lost: Vec::new(),
-                lost_at: Moment::default(),
-                issued_after_loss: 0,
+                lost: BTreeMap::new(),
                 heard: BTreeSet::new(),
                 older,
                 judge: Judge::new(spread_offsets(size_bytes)),

@@ -2,7 +2,8 @@
 
 use super::trouble::OVER;
 use super::{
-    AGAIN, AGAIN_NS, ANSWER, BREAK, LAND, OWN, RELEASE, SEEK, Sent, Servers, TAKE_BACK, TELL, TIMEOUT, event,
+    AGAIN, AGAIN_NS, ANSWER, BREAK, LAND, Lost, OWN, RELEASE, SEEK, Sent, Servers, TAKE_BACK, TELL, TIMEOUT,
+    event,
 };
 use crate::content::{self, Sector, Tag};
 use crate::disk::Content;
@@ -350,10 +351,8 @@ impl World {
 
     /// Notes what a server lost of what it acknowledged.
     pub(super) fn note_lost(&mut self, volume: usize, sectors: Vec<u64>) {
-        let (lost_at, next_op) = (self.oracle.moment(), self.next_op);
-        let server = self.server(volume);
-        server.lost.extend(sectors);
-        (server.lost_at, server.issued_after_loss) = (lost_at, next_op);
+        let lost = Lost { at: self.oracle.moment(), next_op: self.next_op };
+        self.server(volume).lost.extend(sectors.into_iter().map(|sector| (sector, lost)));
     }
 
     fn heard_done(&mut self, volume: usize, op: u64, sent: &Sent) {
@@ -362,6 +361,12 @@ impl World {
         let server = self.servers.of(volume);
         server.judge.heard(op, kind, sent.result, can_flush);
         server.heard.insert(op);
+        if let Some(InFlight { view, .. }) = self.in_flight.get(&op).filter(|_| sent.result.is_ok())
+            && kind.is_change()
+        {
+            let is_taken = |sector: &u64| (view.first..view.first + view.sectors).contains(sector);
+            server.lost.retain(|sector, lost| op < lost.next_op || !is_taken(sector));
+        }
         if server.generation == OVER && sent.result.is_ok() {
             // The server has died meanwhile, and may have lost what it acknowledged here.
             let disk = &self.origins[volume];
@@ -417,14 +422,15 @@ impl World {
                 self.explain(&view, errno);
             }
             // One that succeeded was answered before the loss, or the client of the server knows that nobody relies on it.
-            if view.kind == Kind::Flush && result.is_ok() && op >= self.servers.of(volume).issued_after_loss {
-                self.servers.of(volume).lost.clear();
+            if view.kind == Kind::Flush && result.is_ok() {
+                self.servers.of(volume).lost.retain(|_, lost| op < lost.next_op);
             }
             if view.kind == Kind::Flush && result.is_err() {
                 // From now on nobody relies on what the server lost.
-                let sectors = std::mem::take(&mut self.servers.of(volume).lost);
+                let lost = std::mem::take(&mut self.servers.of(volume).lost);
+                let sectors: Vec<u64> = lost.keys().copied().collect();
                 self.lose_at_origin(volume, &sectors);
-                self.remember_loss(volume, op, sectors);
+                self.remember_loss(volume, op, lost.into_iter().map(|(sector, lost)| (sector, lost.at)));
             }
             self.tell(op, in_flight.io, view.target, result);
         }
