@@ -277,6 +277,17 @@ const ONCE_FAILED: &[(u64, &str, &str)] = &[
          sick_stops=41 unflushed_blocks=256 lasting=1 group_calls=32",
         "a write failed because a second piece of its row could not be read",
     ),
+    (
+        2_820_004_133,
+        "sectors0=4528 sectors1=8704 sectors2=3422 segments=65 segment_blocks=64 depth=16 steps=490 cuts=5 \
+         request_blocks=64 reads=3 writes=5 flushes=3 fua=27 partial=54 pauses=1 pause_ms=20 kills=10 \
+         recovery_cuts=1 detach=1 origin_us=50 idle_ms=1 destage_runs=1 false_dirty_blocks=16 extents=4 \
+         company_wait_us=5000 fill_wait_us=250000 growths=30 aimed=68 identities=1 hasty_stops=30 silences=36 \
+         additions=48 holds=62 remote=7 server_losses=5000 server_doubles=716 server_deaths=100 impostors=80 \
+         away_ms=100 server_sectors=8 server_fua=1 rooms=29 scrubs=79 lag_ms=20 mirrored=1 half_turns=40 \
+         half_losses=60 lasting=1 trickles=81 group_calls=32",
+        "a fill whose first part was in the log was read from memory after a write of the rest",
+    ),
 ];
 
 #[test]

@@ -76,10 +76,6 @@ impl Run {
     fn part(&self, first: BlockKey, blocks: u64) -> Slice {
         self.slice.part(to_u32((first.0 - self.first.0) * BLOCK_BYTES), to_u32(blocks * BLOCK_BYTES))
     }
-
-    fn range(&self) -> Blocks {
-        Blocks { first: self.first.block(), count: self.blocks }
-    }
 }
 
 /// Requests of which each began where the one before it ended.
@@ -285,7 +281,7 @@ impl<S: Store> Machine<S> {
     /// Whether nothing happened to the blocks of a run since its read began, and nothing is about to.
     fn is_as_read(&self, volume: VolumeIndex, run: &Run) -> bool {
         // What the origin has flushed does not matter: nothing of it enters the cache.
-        self.volume(volume).guard.stamp(run.range(), u64::MAX) == Some(run.stamp)
+        self.volume(volume).guard.is_as_stamped(run.stamp, u64::MAX)
             || self.is_mutated(Mutation::StaleReadAhead)
     }
 

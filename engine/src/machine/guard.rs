@@ -141,7 +141,11 @@ impl Slot {
 
 /// The state of a range when a fill began to read it; see [`Guard::stamp`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp(u64);
+pub struct Stamp {
+    /// Counts of different ranges may be equal and say nothing.
+    blocks: Blocks,
+    changes: u64,
+}
 
 /// A watch over a range; see [`Guard::watch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -428,7 +432,7 @@ impl Guard {
     /// flushed since (`flushed_epoch` is the last epoch that was).
     #[must_use]
     pub fn stamp(&self, blocks: Blocks, flushed_epoch: u64) -> Option<Stamp> {
-        let mut sum = 0u64;
+        let mut changes = 0u64;
         for at in self.slots_of(blocks) {
             let slot = &self.slots[at];
             let is_changing = slot.is_held(Hold::Shared)
@@ -443,9 +447,16 @@ impl Guard {
             if slot.origin_epoch > flushed_epoch && !self.mutations.has(Mutation::FillOverUnflushedOrigin) {
                 return None;
             }
-            sum = sum.wrapping_add(u64::from(slot.changes));
+            changes = changes.wrapping_add(u64::from(slot.changes));
         }
-        Some(Stamp(sum))
+        Some(Stamp { blocks, changes })
+    }
+
+    /// Whether a range is as it was when `stamp` was taken, and may enter the cache as clean yet. That holds of any part of it,
+    /// too.
+    #[must_use]
+    pub fn is_as_stamped(&self, stamp: Stamp, flushed_epoch: u64) -> bool {
+        self.stamp(stamp.blocks, flushed_epoch) == Some(stamp)
     }
 }
 
@@ -562,6 +573,20 @@ mod tests {
         let late = guard.watch(blocks(5, 1));
         guard.release(blocks(5, 1), Hold::Shared);
         assert_eq!([near, under, home, late].map(|id| guard.unwatch(id)), [true, false, false, false]);
+    }
+
+    #[test]
+    fn a_stamp_says_nothing_of_a_part_that_changed_since() {
+        let mut guard = Guard::new(6);
+        guard.acquire(blocks(0, 1), Hold::Shared);
+        guard.release(blocks(0, 1), Hold::Shared);
+        let stamp = guard.stamp(blocks(0, 32), 0).expect("nothing is written");
+        assert!(guard.is_as_stamped(stamp, 0));
+        // As many changes as the whole range had when the stamp was taken.
+        guard.acquire(blocks(16, 1), Hold::Shared);
+        guard.release(blocks(16, 1), Hold::Shared);
+        assert_ne!(guard.stamp(blocks(16, 16), 0), Some(stamp));
+        assert!(!guard.is_as_stamped(stamp, 0));
     }
 
     #[test]

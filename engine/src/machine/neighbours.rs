@@ -241,9 +241,8 @@ impl<S: Store> Machine<S> {
             let counts = if run.is_ahead && is_first { Counts::Miss } else { Counts::Nothing };
             return Some(Neighbour { there: None, counts });
         }
-        let blocks = Blocks { first: first.block(), count: u64::from(run.blocks) };
         let volume = self.volumes.of_mut(key.volume());
-        if volume.guard.stamp(blocks, epoch) != Some(run.stamp) && !is_blind {
+        if !volume.guard.is_as_stamped(run.stamp, epoch) && !is_blind {
             self.neighbours.drop_run(first, memory);
             return None;
         }
@@ -402,7 +401,7 @@ impl<S: Store> Machine<S> {
         }
         let all = Blocks { first: first.block(), count: u64::from(blocks) };
         let epoch = self.trusted_epoch(self.volume(volume));
-        let is_same = self.volume(volume).guard.stamp(all, epoch) == Some(stamp);
+        let is_same = self.volume(volume).guard.is_as_stamped(stamp, epoch);
         if !is_same && !self.is_mutated(Mutation::FillAfterChange) {
             return;
         }

@@ -57,7 +57,7 @@ impl Machine<LogStore> {
         // the read began, and nothing is about to be.
         let is_same = match watch {
             Some(watch) => target.guard.unwatch(watch),
-            None => target.guard.stamp(blocks, epoch) == Some(stamp),
+            None => target.guard.is_as_stamped(stamp, epoch),
         };
         let is_unchanged = (is_same || is_blind) && target.caches_reads();
         let has_room = !is_pressed

@@ -197,12 +197,11 @@ impl Reading for LogStore {
             m.offer_blocks(request, all, piece.slice, stamp, memory);
             return;
         }
-        // A stamp is of all blocks: a run of them is compared with one of its own.
+        // What happens to one run of them is nothing to the others.
         for blocks in m.admitted(volume, all) {
             let epoch = m.trusted_epoch(m.volume(volume));
             let guard = &m.volume(volume).guard;
-            let is_unchanged =
-                guard.stamp(all, epoch) == Some(stamp) || m.is_mutated(Mutation::FillAfterChange);
+            let is_unchanged = guard.is_as_stamped(stamp, epoch) || m.is_mutated(Mutation::FillAfterChange);
             if let Some(stamp) = guard.stamp(blocks, epoch).filter(|_| is_unchanged) {
                 let skip = to_u32((blocks.first - all.first) * BLOCK_BYTES);
                 let slice = piece.slice.part(skip, to_u32(blocks.count * BLOCK_BYTES));
@@ -215,7 +214,7 @@ impl Reading for LogStore {
         let fill = m.store.appender.waiting_fill(key)?;
         // HAZARD 1: nothing happened to it since it was read, and nothing is about to.
         let volume = m.volume(key.volume());
-        let is_same = volume.guard.stamp(fill.blocks, m.trusted_epoch(volume)) == Some(fill.stamp);
+        let is_same = volume.guard.is_as_stamped(fill.stamp, m.trusted_epoch(volume));
         let block = Blocks { first: key.block(), count: 1 };
         (is_same || m.is_mutated(Mutation::FillAfterChange)).then(|| fill.part(block))
     }

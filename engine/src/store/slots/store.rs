@@ -152,8 +152,8 @@ impl Reading for SlotStore {
         let blocks = Blocks { first: piece.first, count: u64::from(piece.blocks) };
         let is_filled_so = matches!(m.store.policies.fetch, Fetch::Request { .. } | Fetch::Filled);
         // HAZARD 1: the data read is still the origin's.
-        let now = m.volume(m.requests[request].volume).guard.stamp(blocks, u64::MAX);
-        if is_filled_so && (now == Some(stamp) || m.is_mutated(Mutation::FillAfterChange)) {
+        let is_same = m.volume(m.requests[request].volume).guard.is_as_stamped(stamp, u64::MAX);
+        if is_filled_so && (is_same || m.is_mutated(Mutation::FillAfterChange)) {
             let who_waits = (m.store.policies.fetch == Fetch::Filled).then_some(request);
             m.fill_slots(request, blocks, piece.slice, who_waits, memory);
         }

@@ -116,7 +116,7 @@ impl Machine<LogStore> {
         let epoch = self.trusted_epoch(self.volume(volume));
         let target = self.volume_mut(volume);
         // HAZARD 1: nothing happened here since the read began; from now on it is watched.
-        if target.guard.stamp(blocks, epoch) != Some(stamp) && !is_blind {
+        if !target.guard.is_as_stamped(stamp, epoch) && !is_blind {
             target.counters.fill_dropped_blocks += blocks.count;
             return;
         }

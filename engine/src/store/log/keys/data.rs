@@ -36,9 +36,8 @@ impl Machine<LogStore> {
                     let is_current = self.volumes[volume.at()].as_ref().is_some_and(|target| {
                         // HAZARD 1: nothing was written, destaged, discarded, bypassed or dropped here since the read
                         // began, and nothing is about to be.
-                        let now = target.guard.stamp(blocks, self.trusted_epoch(target));
-                        (now == Some(stamp) || self.is_mutated(Mutation::FillAfterChange))
-                            && target.caches_reads()
+                        let is_same = target.guard.is_as_stamped(stamp, self.trusted_epoch(target));
+                        (is_same || self.is_mutated(Mutation::FillAfterChange)) && target.caches_reads()
                     });
                     self.place_fill(volume, blocks, slice, is_current, memory);
                     true
