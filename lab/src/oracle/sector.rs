@@ -311,6 +311,15 @@ impl Candidates {
 
     /// Notes that the process ended at `time`; the device goes on.
     pub fn process_crash(&mut self, time: Time) {
+        if let Some((lost, durable)) = self.lost_behind {
+            // What the cache had may be a write that it had not acknowledged, and may be gone.
+            let is_early = |candidate: &Candidate| candidate.submitted < lost;
+            let is_open = self.list.iter().any(|write| is_early(write) && write.answered == NEVER);
+            for candidate in self.list.iter_mut().filter(|_| is_open) {
+                candidate.is_hidden = false;
+                candidate.is_doubtful |= candidate.answered <= lost && !candidate.is_durable(durable);
+            }
+        }
         for candidate in &mut self.list {
             if candidate.answered == NEVER {
                 candidate.answered = time;
