@@ -83,8 +83,9 @@
 //! | the server hangs | it counts as gone after the driver's timeout | as with a disk |
 //!
 //! Not made here, because no client could stand it: a disk that is the same wherever the client looks (counted, and not used); a
-//! server that carries a request out more than a second after its connection was lost. When a server dies behind a kill, nobody is
-//! told that it lost what went around the cache.
+//! server that carries a request out more than a second after its connection was lost; one that loses something with a flush that
+//! it was asked for on a connection which is over. When a server dies behind a kill, nobody is told that it lost what went around
+//! the cache.
 
 mod content;
 pub mod faults;

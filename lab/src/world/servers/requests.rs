@@ -273,7 +273,8 @@ impl World {
                     disk.flush_all();
                 }
             }
-            (None, Kind::Flush) => lost = disk.flush_failed(random),
+            // Nobody would be told of what another one loses, which nobody waits for any more.
+            (None, Kind::Flush) if sent.generation == server.generation => lost = disk.flush_failed(random),
             _ => (),
         }
         if sent.kind == Kind::Flush {
