@@ -561,10 +561,10 @@ impl Oracle {
     }
 
     /// A failed flush of an origin took unflushed content of a sector, which the cache has not: what a power cut might have left
-    /// may be there. `is_told` if a FLUSH has to fail because of it.
-    pub fn origin_lost(&mut self, volume: usize, sector: u64, is_told: bool) {
+    /// may be there. If a FLUSH has to fail because of it, `told` is what the origin has now.
+    pub fn origin_lost(&mut self, volume: usize, sector: u64, told: Option<Tag>) {
         let Moment(now) = self.moment();
-        if let (0, true, Some(judge)) = (volume, is_told, &mut self.order) {
+        if let (0, Some(_), Some(judge)) = (volume, told, &mut self.order) {
             judge.lost(sector);
         }
         let volume = &mut self.volumes[volume];
@@ -573,7 +573,7 @@ impl Oracle {
         }
         let durable = volume.durable();
         let candidates = volume.candidates(sector);
-        let newest = candidates.newest_unflushed(durable).filter(|_| is_told);
+        let newest = told.and_then(|left| candidates.newest_unflushed(durable, left));
         // What was under way when the process ended was promised to nobody, and is lost as well.
         if candidates.has_volatile(durable) {
             candidates.lose_unflushed(now, durable, 0);

@@ -252,13 +252,15 @@ impl Candidates {
         self.list.dedup_by(|a, b| a.version == b.version);
     }
 
-    /// When the newest write was acknowledged that no flush covers, if there is one that no later change has taken.
-    pub fn newest_unflushed(&self, durable: Durable) -> Option<Time> {
+    /// When the newest write was acknowledged that no flush covers, if there is one that no later change has taken, and it is not
+    /// what is `left`.
+    pub fn newest_unflushed(&self, durable: Durable, left: Tag) -> Option<Time> {
         let seen = self.seen_since(NEVER);
-        self.volatile(durable)
+        let unflushed = self.volatile(durable);
+        let newest = unflushed
             .filter(|candidate| candidate.is_done() && candidate.answered >= seen)
-            .map(|candidate| candidate.answered)
-            .max()
+            .max_by_key(|candidate| candidate.answered);
+        newest.filter(|newest| newest.version != Version::Tag(left)).map(|newest| newest.answered)
     }
 
     /// Whether there is a discard.
@@ -343,7 +345,7 @@ mod tests {
         candidates.process_crash(3);
         assert!(
             candidates.has_volatile(Durable::flushed(0))
-                && candidates.newest_unflushed(Durable::flushed(0)).is_none()
+                && candidates.newest_unflushed(Durable::flushed(0), Tag::ZERO).is_none()
         );
     }
 

@@ -124,7 +124,7 @@ impl World {
         self.noted_update = 0;
         // What the cache alone had, where an origin behind a server lost what was not flushed.
         for (volume, sector) in std::mem::take(&mut self.lost_under_cache) {
-            self.oracle.origin_lost(volume, sector, false);
+            self.oracle.origin_lost(volume, sector, None);
         }
         for volume in 0..self.volumes() {
             self.behind.forget(volume);

@@ -468,7 +468,8 @@ impl World {
             if is_in_cache {
                 self.oracle.origin_lost_behind(volume, sector);
             } else {
-                self.oracle.origin_lost(volume, sector, is_told);
+                let left = self.origins[volume].read(sector, 1)[0].tag();
+                self.oracle.origin_lost(volume, sector, is_told.then_some(left));
             }
         }
     }
