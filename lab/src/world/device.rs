@@ -466,6 +466,7 @@ impl World {
             let is_in_cache =
                 self.engine.as_ref().is_some_and(|engine| engine.is_dirty(index, sector / SECTORS_PER_BLOCK));
             if is_in_cache {
+                self.lost_under_cache.insert((volume, sector));
                 self.oracle.origin_lost_behind(volume, sector);
             } else {
                 let left = self.origins[volume].read(sector, 1)[0].tag();
