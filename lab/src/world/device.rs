@@ -435,7 +435,8 @@ impl World {
         for view in ops.filter(is_under_way) {
             sectors.retain(|sector, _| !(view.first..view.first + view.sectors).contains(sector));
         }
-        self.losses.push(Loss { volume, flush, sectors });
+        let ops = std::iter::once(flush).chain(self.servers.heard(volume)).collect();
+        self.losses.push(Loss { volume, ops, sectors });
     }
 
     /// A client's change, submitted at `at`, is answered whose content the origin has lost since, which nobody was told of yet.

@@ -123,7 +123,9 @@ impl LogEnd {
     /// A flush of the cache ended at `now_ns`. Returns the moment before which all that was acknowledged as durable is told to be so,
     /// whichever single record rots: nothing older can be lost any more.
     pub fn flushed(&mut self, cache: &Disk, now_ns: u64) -> Option<Moment> {
-        for batch in self.batches.iter_mut().filter(|batch| batch.durable_ns.is_none()) {
+        // A flush behind a write of the superblock may be for that alone: the log does not tell of it.
+        let is_of_log = self.told_by_superblock.is_some();
+        for batch in self.batches.iter_mut().filter(|batch| is_of_log && batch.durable_ns.is_none()) {
             if is_there(batch, |at| cache.durable(at)) {
                 batch.durable_ns = Some(now_ns);
             }

@@ -489,7 +489,7 @@ impl World {
             }
         }
         // What was answered before the engine was told is drawn now.
-        self.losses.retain(|loss| self.in_flight.contains_key(&loss.flush));
+        self.losses.retain(|loss| loss.ops.iter().any(|op| self.in_flight.contains_key(op)));
         let now = self.oracle.moment();
         self.oracle.explained.drawn(now);
         if let Some(engine) = self.engine.as_mut().filter(|_| self.setup.catches_up) {

@@ -54,9 +54,9 @@ pub(super) type Filter = Box<dyn Fn(&IoView) -> bool>;
 /// Sectors that an origin lost with a flush that failed.
 pub(super) struct Loss {
     pub volume: usize,
-    /// The flush. While it is under way, or the effects of its failure are not drawn, clients may be answered whose changes are
-    /// lost.
-    pub flush: u64,
+    /// The flush, and changes that their server had answered for. While one of them is under way, or the effects of its answer are not
+    /// drawn, clients may be answered whose changes are lost.
+    pub ops: Vec<u64>,
     /// The sectors, and when they were lost.
     pub sectors: BTreeMap<u64, Moment>,
 }

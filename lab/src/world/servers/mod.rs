@@ -215,6 +215,11 @@ impl Servers {
         self.all[volume].as_ref().is_some_and(|server| server.heard.contains(&op.0))
     }
 
+    /// Operations whose answers were heard from a server, and of which the engine was not told yet.
+    pub fn heard(&self, volume: usize) -> impl Iterator<Item = u64> {
+        self.all[volume].iter().flat_map(|server| server.heard.iter().copied())
+    }
+
     /// Whether the operation is of a volume whose origin is behind a server.
     pub fn has(&self, target: Target) -> Option<usize> {
         match target {
