@@ -227,6 +227,9 @@ mutations! {
     /// Hazard 11: a durable discard fails with the flush of the origin that took writes before it, and the next FLUSH succeeds.
     DiscardTellsOfWrites,
 
+    /// Hazard 16: what the origin has stands in for a copy that cannot be read, and is not compared with its checksum.
+    StandInUnchecked,
+
     // ---- destage -----------------------------------------------------------------------------
     /// Hazard 4: a block counts as clean when it was written home, before the origin was flushed.
     CleanBeforeOriginFlush,

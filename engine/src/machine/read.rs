@@ -172,7 +172,7 @@ impl<S: Store> Machine<S> {
                 Some(entry) => {
                     Source::Cache { place: entry.place, checksums: Checksums::One(entry.checksum) }
                 }
-                None => Source::Origin { stamp: None, beside: None },
+                None => Source::ORIGIN,
             };
             if let Some(before) = open.replace(Piece { first: block, blocks: 1, slice, source }) {
                 self.issue_piece(request, before, may_fill, memory);
@@ -246,7 +246,7 @@ impl<S: Store> Machine<S> {
                 let (place, slice, issued) = (*place, piece.slice, self.now);
                 self.read_cache(place, slice, Flight::CacheRead { request, piece, issued }, None);
             }
-            Source::Origin { stamp, beside } => {
+            Source::Origin { stamp, beside, .. } => {
                 let blocks = Blocks { first: piece.first, count: u64::from(piece.blocks) };
                 let is_warming = self.requests[request].is_warming();
                 let may_fill = may_fill
@@ -340,7 +340,7 @@ impl<S: Store> Machine<S> {
             let volume = self.volume(self.requests[request].volume);
             let Some(stamp) = volume.guard.stamp(blocks, self.trusted_epoch(volume)) else { continue };
             let slice = Slice { len_bytes: to_u32(blocks.count * BLOCK_BYTES), ..start };
-            let source = Source::Origin { stamp: Some(stamp), beside: None };
+            let source = Source::Origin { stamp: Some(stamp), beside: None, stands_in_for: None };
             let piece = Piece { first, blocks: to_u32(blocks.count), slice, source };
             S::offer_fill(self, request, &piece, stamp, memory);
         }
@@ -452,14 +452,14 @@ impl<S: Store> Machine<S> {
         }
         let entry = there.filter(|entry| entry.checksum == bad.checksum);
         let volume = self.volume(volume_index);
-        let is_at_origin = |place| {
-            !volume.owes_origin() || volume.destage.is_written_through(|| (place, self.store.life(place)))
-        };
+        let is_through = |place| volume.destage.is_written_through(|| (place, self.store.life(place)));
+        let is_at_origin = |place| !volume.owes_origin() || is_through(place);
         match entry {
             // Its client wrote it through, and only a flush of the origin is missing until it counts as clean. Or the write is
             // under way, and was answered to nobody.
             Some(entry) if entry.dirty && is_at_origin(entry.place) => {
-                let source = Source::Origin { stamp: None, beside: None };
+                let stands_in_for = entry.checksum.filter(|_| is_through(entry.place));
+                let source = Source::Origin { stamp: None, beside: None, stands_in_for };
                 let piece = Piece { first: bad.block, blocks: 1, slice: bad.slice, source };
                 self.issue_piece(request, piece, false, memory);
             }
@@ -507,10 +507,10 @@ impl<S: Store> Machine<S> {
     ) {
         let volume_index = self.requests[request].volume;
         self.neighbours.asked_ends(BlockKey::new(volume_index, piece.first), piece.blocks);
-        let Source::Origin { stamp, beside } = &mut piece.source else {
+        let Source::Origin { stamp, beside, stands_in_for } = &mut piece.source else {
             unreachable!("read from the origin")
         };
-        let (stamp, beside) = (*stamp, beside.take());
+        let (stamp, beside, stands_in_for) = (*stamp, beside.take(), *stands_in_for);
         if !self.requests[request].is_warming() {
             let now = self.now;
             let blocks = u64::from(piece.blocks) + beside.as_deref().map_or(0, |beside| beside.blocks());
@@ -557,6 +557,9 @@ impl<S: Store> Machine<S> {
                 if let Some(stamp) = stamp {
                     S::offer_fill(self, request, &piece, stamp, memory);
                 }
+                if let Some(checksum) = stands_in_for {
+                    self.check_stand_in(request, &piece, checksum, memory);
+                }
             }
         }
         if self.requests[request].parts == 0 {
@@ -564,6 +567,20 @@ impl<S: Store> Machine<S> {
         }
         if let Some(beside) = beside {
             self.beside_read(beside.runs(), true, memory);
+        }
+    }
+
+    /// HAZARD 16: the origin may have lost what was written through, and nobody was told yet. Then the copy that could not be read was
+    /// the only one.
+    fn check_stand_in<M: Memory>(&mut self, request: RequestKey, piece: &Piece, checksum: u32, memory: &M) {
+        let key = self.volume(self.requests[request].volume).key(piece.first);
+        // A newer write may be there.
+        let is_newest = self.store.lookup(key).is_some_and(|entry| entry.checksum == Some(checksum));
+        if is_newest
+            && memory.checksum(piece.slice) != checksum
+            && !self.is_mutated(Mutation::StandInUnchecked)
+        {
+            self.requests[request].error = Some(Errno::IO);
         }
     }
 

@@ -28,11 +28,17 @@ crate::scenarios! {
     hazard_16_right_disk_without_what_a_flush_lost: FailedFlushBelieved, remote;
     hazard_16_right_disk_with_a_place_that_changed: ChangedPlacesKept, remote;
     hazard_16_server_without_a_flush: FuaForgotten, remote_without_flush;
+    hazard_16_origin_stands_in_for_a_copy: StandInUnchecked, remote_written_through;
 }
 
 /// The volume under test is in write-around mode, and its origin behind a server.
 fn remote() -> Setup {
     Setup { servers: ServerSetup { volumes: 1, ..ServerSetup::default() }, ..writearound() }
+}
+
+/// The same in write-through mode.
+fn remote_written_through() -> Setup {
+    Setup { servers: remote().servers, ..writethrough() }
 }
 
 fn remote_without_flush() -> Setup {
@@ -153,6 +159,21 @@ fn hazard_16_flush_under_way_fails(world: &mut World) -> Run {
 fn flush_what_is_left(world: &mut World) -> Run {
     write(world, 0, 600, 1)?;
     flush(world, 0)
+}
+
+fn hazard_16_origin_stands_in_for_a_copy(world: &mut World) -> Run {
+    begin(world)?;
+    write(world, 0, 10, 1)?;
+    world.cut_connection(0, true);
+    world.pass(100 * MS)?;
+    world.cache().faults.fail_next(Kind::Read, Errno::IO);
+    let ticket = world.read(0, blocks(10, 1));
+    let result = world.wait(ticket)?;
+    if result != Err(Errno::IO) {
+        return Err(Violation::new(Broken::Content, "the origin has lost it, and the copy cannot be read"));
+    }
+    // It could be read again.
+    read(world, 0, 10, 1)
 }
 
 fn hazard_16_loss_is_told_by_the_next_flush(world: &mut World) -> Run {

@@ -163,6 +163,10 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
         Mutation::FailedFlushOvertakes,
         "a server that dies with a flush under way, between a write's answer and the moment when it is told: none in 400 seeds",
     ),
+    (
+        Mutation::StandInUnchecked,
+        "a copy that cannot be read between the death of a server and the flush that tells of it: none in 3000 seeds",
+    ),
     (Mutation::FlushedPlacesForgotten, "a copy that is the same wherever the client looks is not used"),
     (Mutation::DropFrameEarly, MEMORY),
     (Mutation::KeepStaleFrame, MEMORY),
