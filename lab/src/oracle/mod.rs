@@ -550,13 +550,13 @@ impl Oracle {
     }
 
     /// A failed flush of an origin, or the end of its server, took unflushed content of a sector, of whose block the cache has what is
-    /// to go home. A read under way may read the origin.
-    pub fn origin_lost_behind(&mut self, volume: usize, sector: u64) {
+    /// to go home. A read under way may read the origin. What the cache has `may_go` with the process.
+    pub fn origin_lost_behind(&mut self, volume: usize, sector: u64, may_go: bool) {
         let Moment(now) = self.moment();
         let volume = &mut self.volumes[volume];
         if volume.cells.get(sector as usize).is_some_and(|cell| cell & OPEN != 0) {
             let durable = volume.durable();
-            volume.candidates(sector).lose_behind(now, durable);
+            volume.candidates(sector).lose_behind(now, durable, may_go);
         }
     }
 

@@ -82,14 +82,24 @@ impl Durable {
     }
 }
 
+/// A loss of the origin of what the cache has.
+#[derive(Clone, Copy, Debug)]
+struct LostBehind {
+    time: Time,
+    /// What was durable then.
+    durable: Durable,
+    /// What the cache has may go with the process: a write that nobody was answered for may have brought it there.
+    may_go: bool,
+}
+
 /// The candidates of a sector that has more than one, in the order they were submitted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Candidates {
     pub list: Vec<Candidate>,
     /// The last time when devices lost their unflushed writes.
     lost: Time,
-    /// The last time when the origin lost what the cache has, or something newer of its block; and what was durable then.
-    lost_behind: Option<(Time, Durable)>,
+    /// The last loss of the origin of what the cache has, or something newer of its block.
+    lost_behind: Option<LostBehind>,
     /// Somebody changed the origin of the block while the cache had a copy of it; no write has settled the sector since.
     pub differs: bool,
 }
@@ -115,7 +125,7 @@ impl Candidates {
     /// Changes that were durable when the origin lost something while a read was under way that was submitted at `reader`: it may read the
     /// origin, whatever the cache has by now.
     fn loss_beside(&self, reader: Time) -> Option<Durable> {
-        self.lost_behind.filter(|(lost, _)| reader < *lost).map(|(_, durable)| durable)
+        self.lost_behind.filter(|lost| reader < lost.time).map(|lost| lost.durable)
     }
 
     fn durable_since(&self, durable: Durable) -> Time {
@@ -291,9 +301,9 @@ impl Candidates {
     }
 
     /// Notes that at `time` the origin lost unflushed writes of a sector, of whose block the cache has what is to go home: who
-    /// reads later reads that.
-    pub fn lose_behind(&mut self, time: Time, durable: Durable) {
-        (self.lost, self.lost_behind) = (time, Some((time, durable)));
+    /// reads later reads that. It `may_go` with the process.
+    pub fn lose_behind(&mut self, time: Time, durable: Durable, may_go: bool) {
+        (self.lost, self.lost_behind) = (time, Some(LostBehind { time, durable, may_go }));
     }
 
     /// Notes that at `time` acknowledged changes that no flush covers may have been lost: those whose time `is_lost`.
@@ -313,13 +323,11 @@ impl Candidates {
 
     /// Notes that the process ended at `time`; the device goes on.
     pub fn process_crash(&mut self, time: Time) {
-        if let Some((lost, durable)) = self.lost_behind {
-            // What the cache had may be a write that it had not acknowledged, and may be gone.
-            let is_early = |candidate: &Candidate| candidate.submitted < lost;
-            let is_open = self.list.iter().any(|write| is_early(write) && write.answered == NEVER);
-            for candidate in self.list.iter_mut().filter(|_| is_open) {
+        if let Some(lost) = self.lost_behind.filter(|lost| lost.may_go) {
+            for candidate in &mut self.list {
                 candidate.is_hidden = false;
-                candidate.is_doubtful |= candidate.answered <= lost && !candidate.is_durable(durable);
+                candidate.is_doubtful |=
+                    candidate.answered <= lost.time && !candidate.is_durable(lost.durable);
             }
         }
         for candidate in &mut self.list {
@@ -414,9 +422,9 @@ mod tests {
             candidates.readable(reader).any(|c| c.version == Version::Tag(old))
         };
         assert!(!is_old_readable(&candidates, 5));
-        candidates.lose_behind(8, Durable::flushed(0));
+        candidates.lose_behind(8, Durable::flushed(0), false);
         assert!(is_old_readable(&candidates, 5) && !is_old_readable(&candidates, 9));
-        candidates.lose_behind(8, Durable::flushed(4));
+        candidates.lose_behind(8, Durable::flushed(4), false);
         assert!(!is_old_readable(&candidates, 5), "it was flushed");
     }
 

@@ -2,6 +2,7 @@
 
 use super::World;
 use super::operations::{InFlight, IoView, Loss, OpId};
+use super::requests::range_of;
 use super::servers::EVENT;
 use super::setup::FLUSH_HELD_NS_MAX;
 use super::trace::What;
@@ -10,7 +11,7 @@ use crate::disk::faults::{Fault, Kind};
 use crate::disk::{Content, FlushTicket};
 use crate::oracle::Moment;
 use crate::violation;
-use engine::effect::{Errno, Io, IoId, IoOp, Pieces, Target};
+use engine::effect::{Errno, Io, IoId, IoOp, Pieces, RequestOp, Target};
 use engine::units::{BLOCK_BYTES, Nanos, SECTORS_PER_BLOCK, SectorRange, VolumeIndex};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -468,12 +469,23 @@ impl World {
                 self.engine.as_ref().is_some_and(|engine| engine.is_dirty(index, sector / SECTORS_PER_BLOCK));
             if is_in_cache {
                 self.lost_under_cache.insert((volume, sector));
-                self.oracle.origin_lost_behind(volume, sector);
+                let may_go = self.is_being_changed(volume, sector);
+                self.oracle.origin_lost_behind(volume, sector, may_go);
             } else {
                 let left = self.origins[volume].read(sector, 1)[0].tag();
                 self.oracle.origin_lost(volume, sector, is_told.then_some(left));
             }
         }
+    }
+
+    /// Whether a client is not answered for a change of what shares its dirty mark with a sector.
+    fn is_being_changed(&self, volume: usize, sector: u64) -> bool {
+        let unit_sectors = self.setup.dirty_unit_sectors();
+        let start = sector / unit_sectors * unit_sectors;
+        self.outstanding.values().filter(|request| request.volume == volume).any(|request| {
+            let range = range_of(request.op).filter(|_| !matches!(request.op, RequestOp::Read { .. }));
+            range.is_some_and(|range| range.start < start + unit_sectors && start < range.end())
+        })
     }
 
     /// Tells the oracle of an injected error that is about to be answered.
