@@ -160,14 +160,20 @@ impl World {
         };
         let found = (start..disk.sectors()).chain(from..start).find(may_rot);
         self.log_end = Some(log_end);
-        let Some(sector) = found else { return };
+        if let Some(sector) = found {
+            self.rot_data(half, sector, draw);
+        }
+    }
+
+    /// A bit of a sector rots on a half, if it is durable there.
+    fn rot_data(&mut self, half: Half, sector: u64, draw: u64) {
         let disk = self.half(half);
         let was = disk.read(sector, 1)[0].clone();
         if disk.rot(sector, (draw >> 32) as usize) {
             let is = disk.read(sector, 1)[0].clone();
             self.rotten_halves[half.at()].insert(sector, (was, is));
-            self.suspect_what_one_half_has();
         }
+        self.suspect_what_one_half_has();
     }
 
     /// Tells the oracle of what has rotted on one half while the other one has no copy: a read of it may fail.
@@ -190,7 +196,10 @@ impl World {
 
     /// Whether the other half has the block of a sector as it was before it rotted.
     fn has_copy(&mut self, half: Half, sector: u64) -> bool {
-        if self.standings() != [Standing::In; 2] || self.hurt == Some(half.other()) {
+        // One that rots in anything but clients' data may be out at the next start.
+        let is_log_rotten =
+            self.rotten_halves[half.other().at()].values().any(|(was, _)| matches!(was, Sector::Bytes(_)));
+        if self.standings() != [Standing::In; 2] || self.hurt == Some(half.other()) || is_log_rotten {
             return false;
         }
         let first = sector / SECTORS_PER_BLOCK * SECTORS_PER_BLOCK;
@@ -218,9 +227,8 @@ impl World {
             Sector::Bytes(_) => !is_data,
         };
         if let Some(sector) = (start..sectors).chain(from..start).find(is_wanted) {
-            let _was_durable = disk.rot(sector, (draw >> 32) as usize);
+            self.rot_data(half, sector, draw);
         }
-        self.suspect_what_one_half_has();
     }
 
     /// A bit of the head of a segment, or else of the footer of its summary, rots on a half. False if there is none, or it is not
