@@ -278,6 +278,105 @@ const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
          fill_wait_us=623 growths=25",
         "the superblock told of a grown volume, and rot in the second after took the tombstone of the old end for torn",
     ),
+    (
+        "enhanceio",
+        "2754922039",
+        "remote=7 server_losses=60000 server_deaths=40 group_calls=32",
+        "lab: zeroes that a server lost looked like zeroes that were to be sent again",
+    ),
+    (
+        "gflash",
+        "2800039153",
+        "origin_flush_error=30000 remote=5 server_losses=20000 server_deaths=80 group_calls=8",
+        "lab: a server died behind a kill, and the cache was blank",
+    ),
+    (
+        "dm-cache",
+        "2800075996",
+        "remote=7 server_losses=60000 server_deaths=40 group_calls=32",
+        "lab: a failed flush was told before a change that the server had answered for",
+    ),
+    (
+        "mapperx",
+        "2800115043",
+        "origin_flush_error=30000 remote=5 server_losses=20000 server_deaths=80 group_calls=8",
+        "a clean stop was never answered, for a rotten slot left behind it",
+    ),
+    (
+        "gflash",
+        "2800161019",
+        "mode0=0 mode1=0 mode2=0 remote=7 server_losses=60000 server_deaths=40 group_calls=32",
+        "lab: a server lost what a discard had let be seen",
+    ),
+    (
+        "enhanceio",
+        "2820001355",
+        "discards=5 zeroes=5 mode_changes=40 silences=60 remote=5 server_losses=5000 server_deaths=40 \
+         group_calls=64",
+        "lab: a write behind the loss of a server counted as lost",
+    ),
+    (
+        "forebay",
+        "2820002585",
+        "origin_read_error=3000 origin_write_error=3000 older_copies=0 silences=60 successions=0 \
+         blank_caches=0 remote=5 server_losses=20000 server_deaths=100 mirrored=1 half_turns=40 \
+         half_losses=60 group_calls=32",
+        "lab: a server lost what nobody was answered for, and a FLUSH had to fail",
+    ),
+    (
+        "bcache",
+        "2820009358",
+        "mode_changes=40 silences=60 remote=7 server_losses=20000 server_deaths=40 group_calls=64",
+        "lab: the flush that a superblock asked for counted as one that the log tells of",
+    ),
+    (
+        "flashcache",
+        "2840002569",
+        "origin_read_error=30000 origin_write_error=30000 remote=5 server_losses=5000 group_calls=4",
+        "lab: a server lost what lay under a write that a kill took",
+    ),
+    (
+        "flashcache",
+        "2840022756",
+        "discards=4 origin_flush_error=100000 origin_discards=0 origin_changes=40 older_copies=30 remote=3 \
+         server_losses=20000 server_deaths=40 group_calls=8",
+        "lab: a flush of a connection that was over failed, and nobody was told",
+    ),
+    (
+        "dm-cache",
+        "2840024761",
+        "mode1=3 discards=4 origin_read_error=30000 origin_write_error=30000 detaches=40 additions=60 \
+         remote=7 server_losses=60000 server_deaths=100 group_calls=8",
+        "lab: a loss was forgotten before all was told that had been heard before it",
+    ),
+    (
+        "mapperx",
+        "2850005842",
+        "discards=4 origin_flush_error=100000 detaches=40 additions=60 remote=7 server_losses=60000 \
+         group_calls=4",
+        "lab: a server lost what lay in the piece of a write that a kill took",
+    ),
+    (
+        "bcache",
+        "2860002535",
+        "mode0=3 mode1=2 discards=4 origin_flush_error=5000 origin_changes=40 older_copies=30 remote=5 \
+         server_losses=60000 server_deaths=100",
+        "the origin stood in for a copy that could not be read, and had lost it",
+    ),
+    (
+        "forebay",
+        "2860000821",
+        "discards=5 zeroes=5 origin_flush_error=5000 remote=7 server_losses=20000 server_deaths=80 \
+         checkpoint_blocks=8 checkpoint_interval=64",
+        "lab: a server died, and then the process, and the cache was blank",
+    ),
+    (
+        "forebay",
+        "2890012269",
+        "origin_read_error=3000 origin_write_error=30000 detaches=40 additions=60 remote=7 \
+         server_losses=60000 server_deaths=100 group_calls=8",
+        "lab: the log of one half rotted, and data of the other one",
+    ),
 ];
 
 #[test]

@@ -86,9 +86,9 @@ impl Durable {
 #[derive(Clone, Copy, Debug)]
 struct LostBehind {
     time: Time,
-    /// What was durable then.
+    /// Changes that were durable then.
     durable: Durable,
-    /// What the cache has may go with the process: a write that nobody was answered for may have brought it there.
+    /// The cache's content may go with the process: a write that nobody was answered for may have brought it there.
     may_go: bool,
 }
 
