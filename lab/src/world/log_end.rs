@@ -58,6 +58,8 @@ pub(super) struct LogEnd {
     rotten: Vec<u64>,
     /// The durable word of the superblock; none after it was written.
     told_by_superblock: Option<u64>,
+    /// A write of the superblock was issued since the last flush.
+    is_superblock_written: bool,
     /// The segment's life of the last batch that is told to be flushed.
     told_generation: u64,
     /// Nothing came behind a clean stop.
@@ -69,6 +71,7 @@ impl LogEnd {
     pub fn issued(&mut self, first: u64, content: &Content, moment: Moment) {
         if first < SEGMENTS_OFFSET / SECTOR as u64 {
             self.told_by_superblock = None;
+            self.is_superblock_written = true;
         }
         let Content::Data(sectors) = content else { return };
         self.wrote(first, sectors, moment);
@@ -124,7 +127,7 @@ impl LogEnd {
     /// whichever single record rots: nothing older can be lost any more.
     pub fn flushed(&mut self, cache: &Disk, now_ns: u64) -> Option<Moment> {
         // A flush behind a write of the superblock may be for that alone: the log does not tell of it.
-        let is_of_log = self.told_by_superblock.is_some();
+        let is_of_log = !std::mem::take(&mut self.is_superblock_written);
         for batch in self.batches.iter_mut().filter(|batch| is_of_log && batch.durable_ns.is_none()) {
             if is_there(batch, |at| cache.durable(at)) {
                 batch.durable_ns = Some(now_ns);
