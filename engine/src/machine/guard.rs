@@ -23,11 +23,12 @@
 //! begins and when it ends. A fill compares the count (hazard 1); one that waits after that has its blocks watched.
 
 use crate::mutation::{Mutation, Mutations};
-use crate::number::{index_wide, wide};
+use crate::number::{index_wide, to_u32, wide};
 use crate::units::SectorRange;
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::num::NonZeroU32;
 
 /// Blocks in a region.
 const REGION_BLOCKS: u64 = 16;
@@ -142,9 +143,17 @@ impl Slot {
 /// The state of a range when a fill began to read it; see [`Guard::stamp`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Counts of different ranges may be equal and say nothing.
-    blocks: Blocks,
-    changes: u64,
+    /// The range: counts of different ones may be equal and say nothing.
+    first: u64,
+    count: NonZeroU32,
+    /// Changes of its regions, by the lower bits of their number.
+    changes: u32,
+}
+
+impl Stamp {
+    fn blocks(self) -> Blocks {
+        Blocks { first: self.first, count: u64::from(self.count.get()) }
+    }
 }
 
 /// A watch over a range; see [`Guard::watch`].
@@ -432,7 +441,7 @@ impl Guard {
     /// flushed since (`flushed_epoch` is the last epoch that was).
     #[must_use]
     pub fn stamp(&self, blocks: Blocks, flushed_epoch: u64) -> Option<Stamp> {
-        let mut changes = 0u64;
+        let mut changes = 0u32;
         for at in self.slots_of(blocks) {
             let slot = &self.slots[at];
             let is_changing = slot.is_held(Hold::Shared)
@@ -447,16 +456,16 @@ impl Guard {
             if slot.origin_epoch > flushed_epoch && !self.mutations.has(Mutation::FillOverUnflushedOrigin) {
                 return None;
             }
-            changes = changes.wrapping_add(u64::from(slot.changes));
+            changes = changes.wrapping_add(slot.changes);
         }
-        Some(Stamp { blocks, changes })
+        Some(Stamp { first: blocks.first, count: NonZeroU32::new(to_u32(blocks.count))?, changes })
     }
 
     /// Whether a range is as it was when `stamp` was taken, and may enter the cache as clean yet. That holds of any part of it,
     /// too.
     #[must_use]
     pub fn is_as_stamped(&self, stamp: Stamp, flushed_epoch: u64) -> bool {
-        self.stamp(stamp.blocks, flushed_epoch) == Some(stamp)
+        self.stamp(stamp.blocks(), flushed_epoch) == Some(stamp)
     }
 }
 

@@ -56,17 +56,9 @@ pub(crate) enum Source {
     /// From consecutive places of the cache, with the checksums to find there.
     Cache { place: Place, checksums: Checksums },
     /// From the origin; with a stamp if the data may enter the cache, and with what is read beside.
-    Origin {
-        stamp: Option<Stamp>,
-        beside: Option<Box<Beside>>,
-        /// The checksum of the copy that the data stands in for: it was written through, and could not be read.
-        stands_in_for: Option<u32>,
-    },
-}
-
-impl Source {
-    /// From the origin, as it is.
-    pub const ORIGIN: Source = Source::Origin { stamp: None, beside: None, stands_in_for: None };
+    Origin { stamp: Option<Stamp>, beside: Option<Box<Beside>> },
+    /// From the origin, in place of a copy with this checksum that was written through, and could not be read.
+    StandIn { checksum: u32 },
 }
 
 /// The checksums of a piece, as far as they are known; one block is the common case.

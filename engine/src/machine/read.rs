@@ -172,7 +172,7 @@ impl<S: Store> Machine<S> {
                 Some(entry) => {
                     Source::Cache { place: entry.place, checksums: Checksums::One(entry.checksum) }
                 }
-                None => Source::ORIGIN,
+                None => Source::Origin { stamp: None, beside: None },
             };
             if let Some(before) = open.replace(Piece { first: block, blocks: 1, slice, source }) {
                 self.issue_piece(request, before, may_fill, memory);
@@ -246,7 +246,8 @@ impl<S: Store> Machine<S> {
                 let (place, slice, issued) = (*place, piece.slice, self.now);
                 self.read_cache(place, slice, Flight::CacheRead { request, piece, issued }, None);
             }
-            Source::Origin { stamp, beside, .. } => {
+            Source::StandIn { .. } => self.read_origin(request, piece),
+            Source::Origin { stamp, beside } => {
                 let blocks = Blocks { first: piece.first, count: u64::from(piece.blocks) };
                 let is_warming = self.requests[request].is_warming();
                 let may_fill = may_fill
@@ -286,8 +287,11 @@ impl<S: Store> Machine<S> {
 
     /// Reads a piece from the origin, with what is read beside.
     fn read_origin(&mut self, request: RequestKey, piece: Piece) {
-        let Source::Origin { beside, .. } = &piece.source else { unreachable!("read from the origin") };
-        let beside = beside.as_deref().copied();
+        let beside = match &piece.source {
+            Source::Origin { beside, .. } => beside.as_deref().copied(),
+            Source::StandIn { .. } => None,
+            Source::Cache { .. } => unreachable!("read from the origin"),
+        };
         let volume_index = self.requests[request].volume;
         let now = self.now;
         let is_warming = self.requests[request].is_warming();
@@ -340,7 +344,7 @@ impl<S: Store> Machine<S> {
             let volume = self.volume(self.requests[request].volume);
             let Some(stamp) = volume.guard.stamp(blocks, self.trusted_epoch(volume)) else { continue };
             let slice = Slice { len_bytes: to_u32(blocks.count * BLOCK_BYTES), ..start };
-            let source = Source::Origin { stamp: Some(stamp), beside: None, stands_in_for: None };
+            let source = Source::Origin { stamp: Some(stamp), beside: None };
             let piece = Piece { first, blocks: to_u32(blocks.count), slice, source };
             S::offer_fill(self, request, &piece, stamp, memory);
         }
@@ -458,8 +462,10 @@ impl<S: Store> Machine<S> {
             // Its client wrote it through, and only a flush of the origin is missing until it counts as clean. Or the write is
             // under way, and was answered to nobody.
             Some(entry) if entry.dirty && is_at_origin(entry.place) => {
-                let stands_in_for = entry.checksum.filter(|_| is_through(entry.place));
-                let source = Source::Origin { stamp: None, beside: None, stands_in_for };
+                let source = match entry.checksum.filter(|_| is_through(entry.place)) {
+                    Some(checksum) => Source::StandIn { checksum },
+                    None => Source::Origin { stamp: None, beside: None },
+                };
                 let piece = Piece { first: bad.block, blocks: 1, slice: bad.slice, source };
                 self.issue_piece(request, piece, false, memory);
             }
@@ -507,10 +513,11 @@ impl<S: Store> Machine<S> {
     ) {
         let volume_index = self.requests[request].volume;
         self.neighbours.asked_ends(BlockKey::new(volume_index, piece.first), piece.blocks);
-        let Source::Origin { stamp, beside, stands_in_for } = &mut piece.source else {
-            unreachable!("read from the origin")
+        let (stamp, beside) = match &mut piece.source {
+            Source::Origin { stamp, beside } => (*stamp, beside.take()),
+            Source::StandIn { .. } => (None, None),
+            Source::Cache { .. } => unreachable!("read from the origin"),
         };
-        let (stamp, beside, stands_in_for) = (*stamp, beside.take(), *stands_in_for);
         if !self.requests[request].is_warming() {
             let now = self.now;
             let blocks = u64::from(piece.blocks) + beside.as_deref().map_or(0, |beside| beside.blocks());
@@ -557,7 +564,7 @@ impl<S: Store> Machine<S> {
                 if let Some(stamp) = stamp {
                     S::offer_fill(self, request, &piece, stamp, memory);
                 }
-                if let Some(checksum) = stands_in_for {
+                if let Source::StandIn { checksum } = piece.source {
                     self.check_stand_in(request, &piece, checksum, memory);
                 }
             }

@@ -62,8 +62,8 @@ impl<S: Store> Machine<S> {
         for absent in self.absent(index, blocks) {
             let skip = to_u32((absent.first - blocks.first) * BLOCK_BYTES);
             let slice = work.part(skip, to_u32(absent.count * BLOCK_BYTES));
-            let piece =
-                Piece { first: absent.first, blocks: to_u32(absent.count), slice, source: Source::ORIGIN };
+            let source = Source::Origin { stamp: None, beside: None };
+            let piece = Piece { first: absent.first, blocks: to_u32(absent.count), slice, source };
             self.issue_piece(key, piece, true, memory);
         }
         self.requests[key].parts -= 1;
