@@ -288,6 +288,15 @@ const ONCE_FAILED: &[(u64, &str, &str)] = &[
          half_losses=60 lasting=1 trickles=81 group_calls=32",
         "a fill whose first part was in the log was read from memory after a write of the rest",
     ),
+    (
+        3_100_016_833,
+        "sectors0=5008 sectors1=8328 sectors2=5723 segments=66 depth=2 steps=509 cuts=11 request_blocks=16 reads=8 writes=7 \
+         flushes=1 fua=24 hot=87 pauses=10 pause_ms=400 recovery_cuts=20 detach=1 faulty=20 cache_write_error=47986 \
+         cache_hang=534 origin_flush_error=72709 cache_us=20 origin_us=20000 origin_discards=0 idle_ms=1 flush_after_ms=50 \
+         work_kib=512 fill_blocks=64 false_dirty_blocks=16 company=8 strict=1 half_turns=2 half_rot=20 lasting=1 \
+         trickles=21 checkpoint_blocks=300 checkpoint_interval=1000",
+        "lab: a read that was answered behind a failed flush had begun before it, and told nothing of what the flush took",
+    ),
 ];
 
 #[test]

@@ -383,7 +383,7 @@ impl Oracle {
         for (step, tag) in found.unwrap_or_default().iter().enumerate() {
             let sector = first + step as u64;
             if let (0, Some(judge)) = (volume, &mut self.order) {
-                judge.read(sector, *tag, self.time);
+                judge.read(sector, *tag, at, self.time);
             }
             let Oracle { volumes, writes, contract, .. } = self;
             let (durable, lasting) = (volumes[volume].durable(), volumes[volume].lasting());
@@ -565,7 +565,7 @@ impl Oracle {
     pub fn origin_lost(&mut self, volume: usize, sector: u64, told: Option<Tag>) {
         let Moment(now) = self.moment();
         if let (0, Some(_), Some(judge)) = (volume, told, &mut self.order) {
-            judge.lost(sector);
+            judge.lost(sector, now);
         }
         let volume = &mut self.volumes[volume];
         if volume.cells.get(sector as usize).is_none_or(|cell| cell & OPEN == 0) {

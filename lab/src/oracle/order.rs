@@ -20,8 +20,9 @@ struct Seen {
     required: Time,
     /// The number of flushes before the one that it was itself: acknowledged as durable.
     own_flush: Option<usize>,
-    /// A crash came before it was flushed, or answered: no read has told yet whether it is there.
-    is_doubtful: bool,
+    /// When a crash came before it was flushed, or answered, or the origin lost it: no read that began later has told yet
+    /// whether it is there.
+    doubtful_since: Option<Time>,
 }
 
 impl Seen {
@@ -84,7 +85,7 @@ impl OrderJudge {
                 answered: NEVER,
                 required: NEVER,
                 own_flush: None,
-                is_doubtful: false,
+                doubtful_since: None,
             };
             self.sectors.entry(sector).or_default().push(seen);
         }
@@ -121,7 +122,7 @@ impl OrderJudge {
             } else if seen.answered == NEVER
                 || is_power && seen.required > covered && seen.own_flush.is_none()
             {
-                seen.is_doubtful = true;
+                seen.doubtful_since = Some(now);
                 seen.required = NEVER;
                 seen.answered = seen.answered.min(now);
             }
@@ -129,19 +130,20 @@ impl OrderJudge {
     }
 
     /// The origin lost what it had of a sector, and no flush covers.
-    pub fn lost(&mut self, sector: u64) {
+    pub fn lost(&mut self, sector: u64, now: Time) {
         let covered = self.flushes.last().map_or(0, |last| last.covers);
         let all = self.sectors.get_mut(&sector).into_iter().flatten();
         for seen in all.filter(|seen| seen.required > covered && seen.own_flush.is_none()) {
-            seen.is_doubtful |= seen.tag.is_some();
+            seen.doubtful_since = seen.tag.map(|_| now).or(seen.doubtful_since);
             seen.required = NEVER;
         }
     }
 
-    /// A read returned this content: what was in doubt is there, or never will be.
-    pub fn read(&mut self, sector: u64, tag: Tag, now: Time) {
+    /// A read that was submitted at `at` returned this content: what was in doubt then is there, or never will be.
+    pub fn read(&mut self, sector: u64, tag: Tag, at: Moment, now: Time) {
+        let is_doubtful = |seen: &Seen| seen.doubtful_since.is_some_and(|since| since < at.0);
         let Some(all) = self.sectors.get_mut(&sector) else { return };
-        if !all.iter().any(|seen| seen.is_doubtful) {
+        if !all.iter().any(is_doubtful) {
             return;
         }
         // Concurrent changes may be there in either order: the later ones are judged by themselves.
@@ -149,12 +151,12 @@ impl OrderJudge {
         let answered = found.iter().map(|seen| seen.answered).max().unwrap_or(0);
         // Of several zeroes nobody can tell which ones were read.
         if let [seen] = &mut found[..]
-            && seen.is_doubtful
+            && is_doubtful(seen)
         {
-            seen.is_doubtful = false;
+            seen.doubtful_since = None;
             seen.required = now;
         }
-        all.retain(|seen| !seen.is_doubtful || seen.submitted <= answered);
+        all.retain(|seen| !is_doubtful(seen) || seen.submitted <= answered);
     }
 
     /// Judges what an origin holds.
@@ -267,6 +269,11 @@ mod tests {
             self.content.insert(sector, Tag::written(number, 0));
         }
 
+        fn read(&mut self, sector: u64, tag: Tag) {
+            self.now += 2;
+            self.judge.read(sector, tag, Moment(self.now - 1), self.now);
+        }
+
         fn is_allowed(&self) -> bool {
             let origin =
                 |sector| self.content.get(&sector).copied().unwrap_or_else(|| Tag::initial(0, sector));
@@ -310,11 +317,31 @@ mod tests {
         history.flush();
         history.holds(10, 1);
         assert!(history.is_allowed(), "it may be lost");
-        history.judge.read(10, Tag::written(2, 0), history.now);
+        history.read(10, Tag::written(2, 0));
         history.flush();
         history.write(3, 20);
         history.holds(20, 3);
         assert!(!history.is_allowed(), "it was read, and flushed after that");
+    }
+
+    #[test]
+    fn a_read_that_began_before_a_loss_tells_nothing_of_it() {
+        let mut history = History::new();
+        history.write(1, 10);
+        let at = history.now + 1;
+        history.now += 2;
+        history.judge.lost(10, history.now);
+        history.now += 1;
+        history.judge.read(10, Tag::written(1, 0), Moment(at), history.now);
+        history.flush();
+        history.write(2, 20);
+        history.holds(20, 2);
+        assert!(history.is_allowed(), "the read may have found it before it was lost");
+        history.read(10, Tag::written(1, 0));
+        history.flush();
+        history.write(3, 20);
+        history.holds(20, 3);
+        assert!(!history.is_allowed(), "it was read after that");
     }
 
     #[test]
@@ -325,7 +352,8 @@ mod tests {
         let range = SectorRange { start: 10, sectors: 1 };
         history.judge.submitted(range, Change::Discard, 4);
         history.judge.changed(range, Moment(4), false, true, 5);
-        history.judge.read(10, Tag::ZERO, 6);
+        history.now = 6;
+        history.read(10, Tag::ZERO);
         history.holds(10, 1);
         assert!(history.is_allowed(), "the write went home, and the discard has not");
     }
@@ -342,7 +370,8 @@ mod tests {
         history.judge.changed(range, Moment(1), false, true, 6);
         history.judge.crashed(true, 7);
         // The first ones, which were under way until after the write.
-        history.judge.read(10, Tag::ZERO, 8);
+        history.now = 8;
+        history.read(10, Tag::ZERO);
         history.holds(10, 1);
         assert!(history.is_allowed(), "the write goes home before them");
     }
