@@ -320,6 +320,8 @@ mutations! {
     CheckpointInNewSegments,
     /// Rule 22: a volume was taken off and another one came: it reads what the checkpoint had of the first.
     CheckpointOfOtherVolume,
+    /// Rule 22: v0 is clean and void since a repair, and lies before the checkpoint in a segment that is replayed as a whole.
+    VoidIsReplayed,
     /// Rule 22: a power cut took v2 from the log, and not from the checkpoint: v1 is there, and not found any more.
     BelieveCutCheckpoint,
     /// Rule 22: the same, when the log has grown past the end of that checkpoint.

@@ -297,6 +297,16 @@ const ONCE_FAILED: &[(u64, &str, &str)] = &[
          trickles=21 checkpoint_blocks=300 checkpoint_interval=1000",
         "lab: a read that was answered behind a failed flush had begun before it, and told nothing of what the flush took",
     ),
+    (
+        3_200_006_699,
+        "sectors0=10747 sectors1=6037 sectors2=11829 mode0=3 segment_blocks=64 depth=2 steps=454 cuts=6 request_blocks=16 \
+         writes=3 flushes=2 discards=2 zeroes=1 fua=7 partial=32 pauses=5 pause_ms=20 kills=12 stops=17 doubles=32 \
+         drains=20 detach=1 faulty=50 slow=4569 cache_us=20 origin_us=20000 origin_discards=0 idle_ms=1 \
+         flush_after_ms=50 destage_runs=2 work_kib=512 extents=64 growths=30 give_ups=30 metadata_rot=3770 identities=1 \
+         hasty_stops=24 repairs=50 silences=20 rot_while_off=62 unflushed_blocks=256 additions=52 lag_blocks=64 \
+         slow_turns=28 half_turns=50 half_losses=20 checkpoint_blocks=1000 checkpoint_interval=64 streams=60",
+        "what a repair had made void was back behind a checkpoint, from the segment that was replayed as a whole",
+    ),
 ];
 
 #[test]

@@ -11,6 +11,7 @@ crate::scenarios! {
     rule_22_what_the_log_lost_is_not_there: BelieveCutCheckpoint, frequent;
     rule_22_what_is_void_stays_void: BelieveVoidCheckpoint, frequent;
     rule_22_what_left_dirty_is_in_it_or_has_a_tombstone: CheckpointBeforeTombstones, rare;
+    rule_22_what_a_repair_made_void_stays_void: VoidIsReplayed, repaired;
     rule_22_zeroes_are_in_it: CheckpointWithoutExtents, frequent;
     rule_22_a_segment_in_its_next_life: CheckpointInNewSegments, rare;
     rule_22_keys_of_another_volume: CheckpointOfOtherVolume, frequent;
@@ -40,6 +41,11 @@ fn rare() -> Setup {
         config: |config| config.checkpoint_interval_blocks = 40,
         ..writeback()
     }
+}
+
+/// The same, and a start repairs.
+fn repaired() -> Setup {
+    Setup { repair: true, is_checked_on_open: false, ..frequent() }
 }
 
 /// Whether an operation writes a part of a checkpoint.
@@ -126,6 +132,29 @@ fn rule_22_what_left_dirty_is_in_it_or_has_a_tombstone(world: &mut World) -> Run
     world.kill(|_| false);
     world.open()?;
     world.verify()
+}
+
+fn rule_22_what_a_repair_made_void_stays_void(world: &mut World) -> Run {
+    begin(world)?;
+    // That of this life has to be none of the next one's.
+    world.hold(is_checkpoint);
+    write_fua(world, 0, 10, 1)?;
+    drain(world, 0)?;
+    write_fua(world, 0, 500, 1)?;
+    write_fua(world, 0, 600, 1)?;
+    let payload = world.copies_of(0, 600 * 8)[0];
+    write_fua(world, 0, 10, 1)?;
+    drain(world, 0)?;
+    world.cut_power(|_| Fate::Lost);
+    // The header of a batch between the two versions.
+    assert!(world.rot_cache(payload - 8, 400));
+    world.open()?;
+    // The log goes on in the same segment, and there is a checkpoint.
+    write_fua(world, 0, 700, 1)?;
+    world.pass(20 * MS)?;
+    world.kill(|_| false);
+    world.open()?;
+    read(world, 0, 10, 1)
 }
 
 fn rule_22_zeroes_are_in_it(world: &mut World) -> Run {

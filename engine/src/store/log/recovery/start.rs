@@ -1,14 +1,15 @@
 //! Where a replay starts: at the beginning of the log, or behind a checkpoint.
 
 use super::Replay;
-use crate::format::{CheckpointArea, Layout, Side, Superblock};
+use crate::format::{CheckpointArea, CheckpointRecord, Layout, Side, Superblock};
 use crate::image::Image;
+use crate::mutation::Mutation;
 use crate::recovery::Options;
 use crate::store::log::checkpoint::Checkpoints;
 use crate::store::log::checkpoint::load::{Loading, candidates, load, replayed_from};
 use crate::store::log::extents::Extents;
 use crate::store::log::index::deferred::DeferredIndex;
-use crate::store::log::scan::Survey;
+use crate::store::log::scan::{Span, Survey};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -53,10 +54,8 @@ impl Replay {
                 let sums = loading.sums;
                 index.loaded(sums);
                 self.loaded_blocks = index.len_max();
-                let start_sequence = candidate.record.id.start_sequence;
-                // What was void then had left the index.
-                self.clean_floors.retain(|(floor, _)| *floor > start_sequence);
                 from = replayed_from(survey, &candidate.record);
+                self.pass_floors_before(&candidate.record, survey.spans.get(from));
                 side = candidate.side.other();
                 self.believed = Some((area, candidate));
                 break;
@@ -67,5 +66,14 @@ impl Replay {
         let generation = survey.spans.get(from).map_or(survey.last_generation, |span| span.span.generation);
         let last = generation.saturating_mul(u64::from(geometry.segment_blocks));
         Start { from, checkpoints: Some(Box::new(Checkpoints::new(area, side, last))) }
+    }
+
+    /// Passes what a checkpoint knows of: what was void when it began had left the index. The first segment that is replayed may
+    /// have older batches, and then these say once more what was void (rule 22).
+    fn pass_floors_before(&mut self, record: &CheckpointRecord, first: Option<&Span>) {
+        let known = record.id.start_sequence;
+        let replayed = first.filter(|_| !self.mutations.has(Mutation::VoidIsReplayed));
+        let known = replayed.map_or(known, |first| known.min(first.span.first_sequence));
+        self.clean_floors.retain(|(floor, _)| *floor > known);
     }
 }
