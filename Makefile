@@ -134,6 +134,8 @@ soak:
 		echo "soak: round $$round, seed $$seed"; \
 		$(FOREBAY) lab verify --json --seed $$seed --runs $(SOAK_RUNS) || exit 1; \
 		is_over && exit 0; \
+		$(FOREBAY) lab verify --json --mixed --seed $$seed --runs $(SOAK_RUNS) || exit 1; \
+		is_over && exit 0; \
 		live judge:: $(SOAK_CRASHES) || exit 1; \
 		is_over && exit 0; \
 		live kills:: $(SOAK_KILLS) || exit 1; \

@@ -223,6 +223,10 @@ pub struct LabVerify {
     /// As the published system, on the devices that it needs, with what it promises.
     #[arg(long = "unsafe")]
     pub is_unsafe: bool,
+    /// Each run with a profile that its seed draws, and with more troubles at once: servers of origins that die, failing
+    /// devices, an operator's jobs.
+    #[arg(long, conflicts_with_all = ["profile", "is_unsafe"])]
+    pub mixed: bool,
     /// Runs at the same time [default: the number of cores].
     #[arg(long, value_name = "N")]
     pub threads: Option<std::num::NonZeroU16>,

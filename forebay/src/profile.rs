@@ -272,16 +272,21 @@ pub fn gives_up(composition: &Composition) -> Vec<String> {
     published.gives_up(&safe)
 }
 
+/// The names of all built-in profiles; ours is the first.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    FILES.iter().map(|(name, _)| *name)
+}
+
 /// All built-in profiles.
 #[must_use]
 pub fn all() -> Vec<Profile> {
-    FILES.iter().map(|(name, _)| named(name)).collect()
+    names().map(named).collect()
 }
 
 /// The built-in profiles without those of older eras, whose names have an `@`.
 #[must_use]
 pub fn newest() -> Vec<Profile> {
-    FILES.iter().map(|(name, _)| *name).filter(|name| !name.contains('@')).map(named).collect()
+    names().filter(|name| !name.contains('@')).map(named).collect()
 }
 
 /// The built-in profile of that name.
@@ -314,7 +319,7 @@ pub fn load(wanted: &Wanted) -> Result<Profile, ProfileError> {
 /// # Errors
 /// [`UnknownProfile`], with those that exist.
 pub fn parse_name(name: &str) -> Result<&'static str, UnknownProfile> {
-    FILES.iter().map(|(known, _)| *known).find(|known| *known == name).ok_or(UnknownProfile)
+    names().find(|known| *known == name).ok_or(UnknownProfile)
 }
 
 /// Takes the name of a built-in profile or of a file, which has a slash or ends in `.toml`.

@@ -46,6 +46,24 @@ fn a_thousand_power_cuts_for_every_profile_that_runs() {
     }
 }
 
+/// Goal: no loss where several troubles meet, whatever the profile. Method: the simulator's swarm, each run another profile, most
+/// with servers of origins that die, and with devices that fail or operators at work beside them.
+#[test]
+fn three_hundred_runs_of_mixed_troubles() {
+    let place = Place::new();
+    let report = place.done(&["lab", "verify", "--mixed", "--seed", "1", "--runs", "300", "--json"]);
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!((&report["profile"], &report["violations"]), (&"mixed".into(), &0.into()));
+    assert!(report["cuts"].as_u64() >= Some(2500), "{report}");
+    assert!(report["servers"]["deaths"].as_u64() >= Some(1000), "{report}");
+    assert!(report["explained_errors"].as_u64() >= Some(5000), "devices fail: {report}");
+    let runs = place.done(&["lab", "verify", "--mixed", "--seed", "1", "--runs", "60"]);
+    for profile in ["forebay@0.2", "dm-cache", "bcache@3.10", "enhanceio", "flashcache", "gflash", "mapperx"]
+    {
+        assert!(runs.contains(&format!(" of {profile}:")), "{profile}: {runs}");
+    }
+}
+
 /// Histories of profiles that found a bug, with what it was; with other options than the seed draws, if any are named.
 const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
     (

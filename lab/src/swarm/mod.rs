@@ -5,6 +5,7 @@ mod aims;
 mod draw;
 mod knobs;
 mod load;
+mod mix;
 mod off;
 mod options;
 mod report;

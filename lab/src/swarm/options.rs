@@ -71,9 +71,18 @@ impl Options {
     /// Draws the options of a seed.
     #[must_use]
     pub fn draw(seed: u64) -> Options {
-        let drawn = Options::draw_any(seed);
-        let drawn = if drawn.get(Knob::strict) > 0 { drawn.with_strict_order() } else { drawn };
-        if drawn.get(Knob::mirrored) > 0 { drawn.with_halves() } else { drawn }
+        Options::draw_any(seed).within_what_is_judged()
+    }
+
+    /// The same without what cannot happen, or nobody can judge, in strict order and with a mirrored cache.
+    pub(super) fn within_what_is_judged(self) -> Options {
+        let options = if self.get(Knob::strict) > 0 { self.with_strict_order() } else { self };
+        if options.get(Knob::mirrored) > 0 { options.with_halves() } else { options }
+    }
+
+    /// Whether the cache is of our own profile.
+    pub(super) fn is_our_own(&self) -> bool {
+        self.profile.is_none() && self.get(Knob::slot_blocks) == 0
     }
 
     /// The same on one device, where blocks go home in any order.
@@ -651,12 +660,7 @@ impl Options {
             let knob = Knob::ALL.iter().find(|knob| knob.name() == name).ok_or_else(unknown)?;
             self.set(*knob, u64::from_str(value).map_err(|_| unknown())?);
         }
-        if self.get(Knob::strict) > 0 {
-            *self = self.clone().with_strict_order();
-        }
-        if self.get(Knob::mirrored) > 0 {
-            *self = self.clone().with_halves();
-        }
+        *self = self.clone().within_what_is_judged();
         Ok(())
     }
 }

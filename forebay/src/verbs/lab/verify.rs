@@ -85,7 +85,8 @@ thread_local! {
 /// State that the threads share.
 struct Work<'a> {
     arguments: &'a LabVerify,
-    composition: Composition,
+    /// One, or all that a seed draws from.
+    profiles: Vec<(&'static str, Composition)>,
     first_seed: u64,
     next: AtomicU64,
     has_failed: AtomicBool,
@@ -93,14 +94,19 @@ struct Work<'a> {
 }
 
 pub(super) fn run(arguments: &LabVerify) -> Result<()> {
-    let profile = profile::named(arguments.profile);
-    profile.runnable()?;
-    let composition = profile.composition_of(arguments.is_unsafe)?;
+    let profiles = match arguments.mixed {
+        true => mixed(),
+        false => {
+            let profile = profile::named(arguments.profile);
+            profile.runnable()?;
+            vec![(arguments.profile, profile.composition_of(arguments.is_unsafe)?)]
+        }
+    };
     let first_seed = arguments.seed.unwrap_or_else(seed_of_the_moment);
     say_what_ran_on_panic();
     let work = Work {
         arguments,
-        composition,
+        profiles,
         first_seed,
         next: AtomicU64::new(0),
         has_failed: AtomicBool::new(false),
@@ -124,8 +130,8 @@ pub(super) fn run(arguments: &LabVerify) -> Result<()> {
     }
     let counts = totals.counts;
     let summary = Summary {
-        profile: arguments.profile,
-        safe: composition.safe,
+        profile: if arguments.mixed { "mixed" } else { arguments.profile },
+        safe: !arguments.is_unsafe,
         seed: first_seed,
         runs: totals.runs,
         requests: counts.requests,
@@ -154,6 +160,12 @@ pub(super) fn run(arguments: &LabVerify) -> Result<()> {
 }
 
 impl Work<'_> {
+    /// The profile of a run; of several it is our own in one run of three.
+    fn profile_of(&self, seed: u64) -> (&'static str, Composition) {
+        let place = if seed.is_multiple_of(3) { 0 } else { (seed / 3) as usize };
+        self.profiles[place % self.profiles.len()]
+    }
+
     fn go(&self) {
         while !self.has_failed.load(Ordering::Relaxed) {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -161,10 +173,13 @@ impl Work<'_> {
                 return;
             }
             let seed = self.first_seed.wrapping_add(number);
-            let mut options = match self.arguments.profile {
-                profile::DEFAULT => Options::draw(seed),
-                profile => Options::draw(seed).like(profile, self.composition),
+            let mut options = match self.profile_of(seed) {
+                (profile::DEFAULT, _) => Options::draw(seed),
+                (profile, composition) => Options::draw(seed).like(profile, composition),
             };
+            if self.arguments.mixed {
+                options = options.with_mixed_troubles();
+            }
             if let Some(text) = &self.arguments.options {
                 options.change(text).expect("it was parsed with the command line");
             }
@@ -183,6 +198,15 @@ impl Work<'_> {
             }
         }
     }
+}
+
+/// The profiles that run, each with a disk's promise; ours is the first.
+fn mixed() -> Vec<(&'static str, Composition)> {
+    let profiles = profile::names().map(|name| (name, profile::named(name)));
+    profiles
+        .filter(|(_, profile)| profile.runnable().is_ok())
+        .map(|(name, profile)| (name, Composition { safe: true, ..profile.composition }))
+        .collect()
 }
 
 /// A seed that was not chosen by the user.
