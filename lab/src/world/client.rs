@@ -400,10 +400,15 @@ impl World {
                 let is_gone = errno == Errno::NODEV && !self.is_served(volume);
                 explained.any() || is_hurt || is_rotten || is_gone || self.is_stopping()
             }
-            // There is nothing to bring up to date, or that goes on already; a half fails, or a stop does not wait for it.
+            // There is nothing to bring up to date, or that goes on already, or has yet to end after its half failed; a half fails,
+            // or a stop does not wait for it.
             RequestOp::Rejoin => match errno {
                 Errno::INVAL => !self.is_mirrored() || !self.standings_at_rejoin.contains(&Standing::Out),
-                Errno::BUSY => self.standings_at_rejoin.contains(&Standing::Behind),
+                Errno::BUSY => {
+                    let mut others = self.outstanding.values().filter(|other| other.at < at);
+                    self.standings_at_rejoin.contains(&Standing::Behind)
+                        || others.any(|other| matches!(other.op, RequestOp::Rejoin))
+                }
                 Errno::SHUTDOWN => self.is_stopping() || self.asked_detach[volume],
                 Errno::NODEV if !self.is_served(volume) => true,
                 _ => self.half_failed_at.is_some_and(|moment| moment >= at),
