@@ -40,6 +40,11 @@ pub enum JoinError {
     /// Two devices that are no pair.
     #[error("The devices are not the two halves of one mirrored cache")]
     NotOfPair,
+    /// One device has no page of a mirrored cache, and the other one no superblock.
+    #[error(
+        "One device has a superblock and no page of a mirrored cache, which may be damaged; of the other one: {0}"
+    )]
+    NoPage(SuperblockError),
     /// The superblock cannot be read.
     #[error(transparent)]
     Superblock(#[from] SuperblockError),
@@ -120,7 +125,8 @@ impl<I: Image> Pair<I> {
                 (Some((device, ..)), None, None) => Ok(Pair::alone(device)),
                 (None, _, Some(error)) => Err(error.into()),
                 (None, _, None) => Err(JoinError::Nothing),
-                (Some(_), ..) => Err(JoinError::NotOfPair),
+                (Some(_), None, Some(error)) => Err(JoinError::NoPage(error)),
+                (Some(_), Some(_), _) => Err(JoinError::NotOfPair),
             };
         }
         // Of the two there may be one that is no half: it does not count.
@@ -625,6 +631,9 @@ impl<I: Image> Image for Pair<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mutation::Mutations;
+    use crate::recovery::write_superblock;
+    use crate::store::log::scan::testlog::{Disk, new_superblock};
     use alloc::boxed::Box;
 
     fn page(half: u8, update: u64, other_out_since: Option<u64>) -> PairPage {
@@ -659,6 +668,20 @@ mod tests {
         // The second one said long ago that the first one is out, which came back before it went out itself.
         assert_eq!(judged(page(0, 12, Some(11)), page(1, 9, Some(5))), Ok([In, Out]));
         assert_eq!(judged(page(0, 12, Some(8)), page(1, 9, Some(8))), Err(JoinError::Split));
+    }
+
+    #[test]
+    fn without_pages_it_is_said_what_each_device_lacks() {
+        let blank = Disk::new();
+        let mut with_superblock = blank.clone();
+        write_superblock(&mut with_superblock, &new_superblock(), Mutations::NONE).expect("memory works");
+        let join = |first: &Disk, second: &Disk| {
+            Pair::join([Some(first.clone()), Some(second.clone())]).map(drop).expect_err("there is no page")
+        };
+        assert!(matches!(join(&with_superblock, &blank), JoinError::NoPage(_)));
+        assert!(matches!(join(&blank, &with_superblock), JoinError::NoPage(_)));
+        assert_eq!(join(&with_superblock, &with_superblock), JoinError::NotOfPair);
+        assert!(matches!(join(&blank, &blank), JoinError::Superblock(_)));
     }
 
     #[test]

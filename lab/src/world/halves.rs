@@ -5,8 +5,8 @@ use super::image::CutImage;
 use super::operations::InFlight;
 use super::requests::Ticket;
 use crate::content::{Sector, Tag};
-use crate::disk::Disk;
 use crate::disk::faults::{Fault, Kind};
+use crate::disk::{Disk, Unflushed};
 use engine::effect::{Errno, RequestOp, Target};
 use engine::format::{
     PAIR_PAGE_BYTES, PAIR_PAGE_OFFSETS, PairPage, SEGMENTS_OFFSET, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS,
@@ -243,8 +243,8 @@ impl World {
         is_done
     }
 
-    /// A bit of a page or of a superblock of a half rots, if both copies of both are whole and none of them alone has an operator's
-    /// last change.
+    /// A bit of a page or of a superblock of a half rots, if both copies of both are whole and durable, and none of them alone has an
+    /// operator's last change.
     pub fn rot_records(&mut self, half: Half, draw: u64) {
         let image = &mut CutImage::whole(self.half(half));
         let mut is_whole = |at: u64, len: usize, decodes: fn(&[u8]) -> bool| {
@@ -256,7 +256,9 @@ impl World {
             && SUPERBLOCK_OFFSETS
                 .into_iter()
                 .all(|at| is_whole(at, SUPERBLOCK_BYTES, |bytes| Superblock::decode(bytes).is_ok()));
-        if !are_whole || self.is_edit_alone {
+        let is_of_records = |write: &Unflushed| write.first < SEGMENTS_OFFSET / 512;
+        let are_durable = !self.half(half).unflushed().iter().any(is_of_records);
+        if !are_whole || !are_durable || self.is_edit_alone {
             return;
         }
         let (from, len_bytes) = match draw % 4 {
