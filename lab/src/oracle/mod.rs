@@ -226,13 +226,17 @@ impl Oracle {
         self.order = origin.map(|before| OrderJudge::new(before, first_number));
     }
 
-    /// Judges what the origin of the first volume holds, if that goes home in strict order.
+    /// Judges what the origin of the first volume holds, and what of that is durable, if that goes home in strict order.
     ///
     /// # Errors
     /// A violation of kind [`Kind::Physical`].
-    pub fn expect_order(&self, origin: impl Fn(u64) -> Tag) -> Result<(), Violation> {
-        let Some(judge) = &self.order else { return Ok(()) };
-        judge.judge(origin).map_err(|what| {
+    pub fn expect_order(
+        &mut self,
+        origin: impl Fn(u64) -> Tag,
+        durable: impl Fn(u64) -> Tag,
+    ) -> Result<(), Violation> {
+        let Some(judge) = &mut self.order else { return Ok(()) };
+        judge.judge(origin, durable).map_err(|what| {
             Violation::new(Kind::Physical, format!("the origin alone is in no flushed state: {what}"))
         })
     }

@@ -35,6 +35,15 @@ impl Seen {
     }
 }
 
+/// The changes of a sector that may still be what the origin holds.
+#[derive(Debug, Default)]
+struct Changes {
+    /// In the order they were submitted.
+    seen: Vec<Seen>,
+    /// What was there before all of them cannot be there any more.
+    is_begun: bool,
+}
+
 /// A flush that was answered.
 #[derive(Clone, Copy, Debug)]
 struct Flush {
@@ -51,7 +60,9 @@ pub(super) struct OrderJudge {
     /// The number of the first write that is judged. Earlier ones may have been under way.
     first_number: u64,
     flushes: Vec<Flush>,
-    sectors: BTreeMap<u64, Vec<Seen>>,
+    sectors: BTreeMap<u64, Changes>,
+    /// Flushes that the origin is past, by what it durably held: what was over by then is forgotten.
+    reached: usize,
 }
 
 /// Flushes up to which a sector's content may be everything, and a sector that says so.
@@ -64,7 +75,7 @@ struct Bound {
 
 impl OrderJudge {
     pub fn new(before: Vec<Tag>, first_number: u64) -> OrderJudge {
-        OrderJudge { before, first_number, flushes: Vec::new(), sectors: BTreeMap::new() }
+        OrderJudge { before, first_number, flushes: Vec::new(), sectors: BTreeMap::new(), reached: 0 }
     }
 
     /// The origin has these sectors more.
@@ -87,7 +98,7 @@ impl OrderJudge {
                 own_flush: None,
                 doubtful_since: None,
             };
-            self.sectors.entry(sector).or_default().push(seen);
+            self.sectors.entry(sector).or_default().seen.push(seen);
         }
     }
 
@@ -95,7 +106,7 @@ impl OrderJudge {
         let own_flush = (fua && is_ok).then_some(self.flushes.len());
         for sector in range.start..range.end() {
             let all = self.sectors.entry(sector).or_default();
-            for seen in all.iter_mut().filter(|seen| seen.submitted == at.0) {
+            for seen in all.seen.iter_mut().filter(|seen| seen.submitted == at.0) {
                 seen.answered = now;
                 if is_ok && seen.tag.is_some() {
                     (seen.required, seen.own_flush) = (now, own_flush);
@@ -115,7 +126,7 @@ impl OrderJudge {
     /// Changes that were not answered may have happened or not; behind a power cut also those that no flush covers.
     pub fn crashed(&mut self, is_power: bool, now: Time) {
         let covered = self.flushes.last().map_or(0, |last| last.covers);
-        for seen in self.sectors.values_mut().flatten() {
+        for seen in self.sectors.values_mut().flat_map(|all| &mut all.seen) {
             // Nobody can tell whether a discard happened.
             if seen.tag.is_none() {
                 seen.answered = seen.answered.min(now);
@@ -132,7 +143,7 @@ impl OrderJudge {
     /// The origin lost what it had of a sector, and no flush covers.
     pub fn lost(&mut self, sector: u64, now: Time) {
         let covered = self.flushes.last().map_or(0, |last| last.covers);
-        let all = self.sectors.get_mut(&sector).into_iter().flatten();
+        let all = self.sectors.get_mut(&sector).into_iter().flat_map(|all| &mut all.seen);
         for seen in all.filter(|seen| seen.required > covered && seen.own_flush.is_none()) {
             seen.doubtful_since = seen.tag.map(|_| now).or(seen.doubtful_since);
             seen.required = NEVER;
@@ -142,7 +153,7 @@ impl OrderJudge {
     /// A read that was submitted at `at` returned this content: what was in doubt then is there, or never will be.
     pub fn read(&mut self, sector: u64, tag: Tag, at: Moment, now: Time) {
         let is_doubtful = |seen: &Seen| seen.doubtful_since.is_some_and(|since| since < at.0);
-        let Some(all) = self.sectors.get_mut(&sector) else { return };
+        let Some(Changes { seen: all, .. }) = self.sectors.get_mut(&sector) else { return };
         if !all.iter().any(is_doubtful) {
             return;
         }
@@ -159,11 +170,34 @@ impl OrderJudge {
         all.retain(|seen| !is_doubtful(seen) || seen.submitted <= answered);
     }
 
-    /// Judges what an origin holds.
+    /// Judges what an origin holds, and what of that is durable: it never goes back to where that was not yet.
     ///
     /// # Errors
     /// Two sectors that cannot be so at the same time, or one that cannot be so at all.
-    pub fn judge(&self, origin: impl Fn(u64) -> Tag) -> Result<(), String> {
+    pub fn judge(&mut self, origin: impl Fn(u64) -> Tag, durable: impl Fn(u64) -> Tag) -> Result<(), String> {
+        let reached = self.judge_held(origin, durable)?;
+        if reached > self.reached {
+            self.forget_before(reached);
+        }
+        Ok(())
+    }
+
+    /// Forgets content that was over before so many flushes: else each look would take longer than the one before.
+    fn forget_before(&mut self, reached: usize) {
+        self.reached = reached;
+        let mut sectors = std::mem::take(&mut self.sectors);
+        for all in sectors.values_mut() {
+            let is_over = |answered: Time| self.end_of(&all.seen, answered) < reached;
+            let is_begun = all.is_begun || is_over(0);
+            let kept = all.seen.iter().filter(|seen| !is_over(seen.answered)).copied().collect();
+            *all = Changes { seen: kept, is_begun };
+        }
+        self.sectors = sectors;
+    }
+
+    /// Answers how many flushes the origin is durably past.
+    fn judge_held(&self, origin: impl Fn(u64) -> Tag, durable: impl Fn(u64) -> Tag) -> Result<usize, String> {
+        let mut reached = 0;
         let count = self.flushes.len();
         let mut changes = vec![0i64; count + 2];
         let mut sectors = 0i64;
@@ -173,7 +207,10 @@ impl OrderJudge {
             let mut spans = self.spans(sector, all, tag);
             if spans.is_empty() {
                 let source = tag.source();
-                return Err(format!("sector {sector} holds {source:?}, which cannot be there: {all:?}"));
+                return Err(format!(
+                    "sector {sector} holds {source:?}, which cannot be there: {:?}",
+                    all.seen
+                ));
             }
             spans.sort_unstable();
             let low = Bound { flushes: spans[0].0, sector, tag };
@@ -181,6 +218,12 @@ impl OrderJudge {
             let high = Bound { flushes: high, sector, tag };
             least = least.filter(|least| least.flushes >= low.flushes).or(Some(low));
             most = most.filter(|most| most.flushes <= high.flushes).or(Some(high));
+            let kept = durable(sector);
+            let is_past = match kept == tag {
+                true => Some(low.flushes),
+                false => self.spans(sector, all, kept).iter().map(|span| span.0).min(),
+            };
+            reached = reached.max(is_past.unwrap_or(0));
             sectors += 1;
             let mut next = 0;
             for (from, to) in spans {
@@ -198,7 +241,7 @@ impl OrderJudge {
             sum == sectors
         });
         if is_any {
-            return Ok(());
+            return Ok(reached);
         }
         let name = |bound: Option<Bound>| {
             bound.map_or(String::new(), |bound| {
@@ -210,17 +253,10 @@ impl OrderJudge {
     }
 
     /// The numbers of flushes, from one to another, after which a sector may hold this content.
-    fn spans(&self, sector: u64, all: &[Seen], tag: Tag) -> Vec<(usize, usize)> {
-        let count = self.flushes.len();
+    fn spans(&self, sector: u64, Changes { seen: all, is_begun }: &Changes, tag: Tag) -> Vec<(usize, usize)> {
         let span = |submitted: Time, answered: Time| {
             let least = self.flushes.partition_point(|flush| flush.answered < submitted);
-            // Without a newer version any number of flushes may have been; else those before the first that covers it.
-            let before = |seen: &Seen| {
-                let others = self.flushes.partition_point(|flush| flush.covers < seen.required);
-                seen.own_flush.unwrap_or(count).min(others)
-            };
-            let newer = all.iter().filter(|seen| seen.submitted > answered && seen.required != NEVER);
-            (least, newer.map(before).min().unwrap_or(count))
+            (least, self.end_of(all, answered))
         };
         let mut spans: Vec<(usize, usize)> = Vec::new();
         for seen in all {
@@ -229,11 +265,23 @@ impl OrderJudge {
             }
         }
         let is_earlier = matches!(tag.source(), Source::Write { number, .. } if number < self.first_number);
-        if is_earlier || self.before.get(sector as usize) == Some(&tag) {
+        if !is_begun && (is_earlier || self.before.get(sector as usize) == Some(&tag)) {
             spans.push(span(0, 0));
         }
         spans.retain(|(least, most)| least <= most);
         spans
+    }
+
+    /// The number of flushes after which content of a change that was answered then is over. Without a newer version any number of
+    /// flushes may have been; else those before the first that covers it.
+    fn end_of(&self, all: &[Seen], answered: Time) -> usize {
+        let count = self.flushes.len();
+        let before = |seen: &Seen| {
+            let others = self.flushes.partition_point(|flush| flush.covers < seen.required);
+            seen.own_flush.unwrap_or(count).min(others)
+        };
+        let newer = all.iter().filter(|seen| seen.submitted > answered && seen.required != NEVER);
+        newer.map(before).min().unwrap_or(count)
     }
 }
 
@@ -275,9 +323,18 @@ mod tests {
         }
 
         fn is_allowed(&self) -> bool {
-            let origin =
-                |sector| self.content.get(&sector).copied().unwrap_or_else(|| Tag::initial(0, sector));
-            self.judge.judge(origin).is_ok()
+            self.judge.judge_held(|sector| self.held(sector), |sector| self.held(sector)).is_ok()
+        }
+
+        /// The same, where all that the origin holds is durable.
+        fn is_allowed_durably(&mut self) -> bool {
+            let content = self.content.clone();
+            let held = |sector| content.get(&sector).copied().unwrap_or_else(|| Tag::initial(0, sector));
+            self.judge.judge(held, held).is_ok()
+        }
+
+        fn held(&self, sector: u64) -> Tag {
+            self.content.get(&sector).copied().unwrap_or_else(|| Tag::initial(0, sector))
         }
     }
 
@@ -342,6 +399,33 @@ mod tests {
         history.write(3, 20);
         history.holds(20, 3);
         assert!(!history.is_allowed(), "it was read after that");
+    }
+
+    #[test]
+    fn an_origin_does_not_go_back_to_what_it_was_durably_past() {
+        let past_second_flush = || {
+            let mut history = History::new();
+            history.write(1, 10);
+            history.flush();
+            history.write(2, 10);
+            history.flush();
+            history.write(3, 20);
+            history.holds(10, 2);
+            history.holds(20, 3);
+            history
+        };
+        let go_back = |history: &mut History| history.content.clear();
+        let mut history = past_second_flush();
+        go_back(&mut history);
+        assert!(history.is_allowed_durably(), "it was volatile");
+        let mut history = past_second_flush();
+        assert!(history.is_allowed_durably());
+        go_back(&mut history);
+        assert!(!history.is_allowed_durably());
+        let mut history = past_second_flush();
+        assert!(history.is_allowed_durably());
+        history.content.remove(&20);
+        assert!(history.is_allowed_durably(), "within what came after that flush");
     }
 
     #[test]
