@@ -395,6 +395,12 @@ const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
          server_losses=60000 server_deaths=100 group_calls=8",
         "lab: the log of one half rotted, and data of the other one",
     ),
+    (
+        "dm-cache",
+        "4000014488",
+        "remote=7 server_deaths=40 group_calls=4",
+        "lab: a write failed where a bit had rotted a moment before, and who wrote could not tell that from a torn write",
+    ),
 ];
 
 #[test]

@@ -334,7 +334,7 @@ impl World {
         if view.target == Target::Cache && view.kind == Kind::Read && !is_half {
             self.suspect(view.first, view.sectors);
         }
-        let World { cache, mirror, origins, in_flight, random, known, .. } = self;
+        let World { cache, mirror, origins, in_flight, random, .. } = self;
         let disk = match (view.target, mirror) {
             (Target::Origin(volume), _) => &mut origins[volume.at()],
             (Target::Mirror, Some(mirror)) => mirror,
@@ -342,11 +342,6 @@ impl World {
         };
         let Some(in_flight) = in_flight.get_mut(&op) else { return };
         in_flight.result = Err(errno);
-        if view.target == Target::Cache && view.kind == Kind::Write {
-            // It may have the old or the new content: the process forgets the checksum.
-            let blocks = view.first / 8..(view.first + view.sectors).div_ceil(8);
-            known.retain(|block| !blocks.contains(block));
-        }
         // A device that is gone does nothing at all.
         let is_gone = disk.faults.gone.is_some();
         let mut lost = Vec::new();
@@ -362,6 +357,9 @@ impl World {
             }
             (None, Kind::Flush) => lost = disk.flush_failed(random),
             _ => (),
+        }
+        if view.target == Target::Cache && view.kind == Kind::Write {
+            self.note_failed_write(view.first, view.sectors);
         }
         if view.kind == Kind::Flush {
             // Other flushes under way there cannot promise the writes that this one took.

@@ -277,13 +277,7 @@ impl World {
             return;
         }
         self.known = self.told();
-        for (sector, (was, is)) in std::mem::take(&mut self.rotten) {
-            if !self.known.contains(&(sector / SECTORS_PER_BLOCK)) && self.cache.read(sector, 1)[0] == is {
-                self.cache.tamper(sector, &Content::Data([was].into()));
-            } else {
-                self.rotten.insert(sector, (was, is));
-            }
-        }
+        self.take_back_rot(0..u64::MAX);
         let known: Vec<u64> = self.known.iter().copied().collect();
         for _ in 0..strikes.min(known.len() as u64) {
             let sector = *self.random.pick(&known) * SECTORS_PER_BLOCK + self.random.below(SECTORS_PER_BLOCK);
@@ -291,6 +285,29 @@ impl World {
             if self.may_rot(sector).is_some() {
                 self.rot_cache(sector, bit);
             }
+        }
+    }
+
+    /// Takes rot in slots back where nobody knows a checksum: in some blocks of the cache.
+    fn take_back_rot(&mut self, blocks: Range<u64>) {
+        for (sector, (was, is)) in std::mem::take(&mut self.rotten) {
+            let block = sector / SECTORS_PER_BLOCK;
+            let is_unknown = blocks.contains(&block) && !self.known.contains(&block);
+            if is_unknown && self.cache.read(sector, 1)[0] == is {
+                self.cache.tamper(sector, &Content::Data([was].into()));
+            } else {
+                self.rotten.insert(sector, (was, is));
+            }
+        }
+    }
+
+    /// Notes that a write failed: these sectors of the cache may have the old or the new content, so the process forgets their
+    /// checksums. What had rotted there, and was not written over, it takes for right from now on.
+    pub(super) fn note_failed_write(&mut self, first: u64, sectors: u64) {
+        if self.setup.slots.is_some() {
+            let blocks = first / SECTORS_PER_BLOCK..(first + sectors).div_ceil(SECTORS_PER_BLOCK);
+            self.known.retain(|block| !blocks.contains(block));
+            self.take_back_rot(blocks);
         }
     }
 

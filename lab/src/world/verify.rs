@@ -216,7 +216,8 @@ impl World {
             return;
         }
         let Some(origin) = self.origins.first() else { return };
-        if let Err(violation) = self.oracle.expect_order(|sector| origin.read(sector, 1)[0].tag()) {
+        let (held, durable) = (|at| origin.read(at, 1)[0].tag(), |at| origin.durable(at).tag());
+        if let Err(violation) = self.oracle.expect_order(held, durable) {
             self.violation.get_or_insert(violation);
         }
     }
