@@ -335,7 +335,7 @@ impl Oracle {
         }
         state.flushed = state.flushed.max(at.0);
         if let (0, Some(judge)) = (volume, &mut self.order) {
-            judge.flushed(at, now);
+            judge.flushed(at);
         }
         if state.told.is_some() {
             state.flushes.push_back((now, state.flushed));

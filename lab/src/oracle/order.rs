@@ -15,6 +15,8 @@ struct Seen {
     /// The content; a discard has none: it may do nothing.
     tag: Option<Tag>,
     submitted: Time,
+    /// The flushes that were answered by then.
+    flushes_before: usize,
     answered: Time,
     /// A flush submitted at this time or later covers it; never, if it may not have happened.
     required: Time,
@@ -40,16 +42,8 @@ impl Seen {
 struct Changes {
     /// In the order they were submitted.
     seen: Vec<Seen>,
-    /// What was there before all of them cannot be there any more.
+    /// The content before all of them cannot be there any more.
     is_begun: bool,
-}
-
-/// A flush that was answered.
-#[derive(Clone, Copy, Debug)]
-struct Flush {
-    /// It covers what was answered before this.
-    covers: Time,
-    answered: Time,
 }
 
 /// The changes and the flushes of one volume.
@@ -59,7 +53,8 @@ pub(super) struct OrderJudge {
     before: Vec<Tag>,
     /// The number of the first write that is judged. Earlier ones may have been under way.
     first_number: u64,
-    flushes: Vec<Flush>,
+    /// Of each flush that was answered: it covers what was answered before this.
+    flushes: Vec<Time>,
     sectors: BTreeMap<u64, Changes>,
     /// Flushes that the origin is past, by what it durably held: what was over by then is forgotten.
     reached: usize,
@@ -93,6 +88,7 @@ impl OrderJudge {
             let seen = Seen {
                 tag,
                 submitted: now,
+                flushes_before: self.flushes.len(),
                 answered: NEVER,
                 required: NEVER,
                 own_flush: None,
@@ -114,18 +110,18 @@ impl OrderJudge {
             }
         }
         if fua && is_ok {
-            self.flushed(at, now);
+            self.flushed(at);
         }
     }
 
-    pub fn flushed(&mut self, at: Moment, now: Time) {
-        let covers = self.flushes.last().map_or(0, |last| last.covers).max(at.0);
-        self.flushes.push(Flush { covers, answered: now });
+    pub fn flushed(&mut self, at: Moment) {
+        let covers = self.flushes.last().copied().unwrap_or(0);
+        self.flushes.push(covers.max(at.0));
     }
 
     /// Changes that were not answered may have happened or not; behind a power cut also those that no flush covers.
     pub fn crashed(&mut self, is_power: bool, now: Time) {
-        let covered = self.flushes.last().map_or(0, |last| last.covers);
+        let covered = self.flushes.last().copied().unwrap_or(0);
         for seen in self.sectors.values_mut().flat_map(|all| &mut all.seen) {
             // Nobody can tell whether a discard happened.
             if seen.tag.is_none() {
@@ -142,7 +138,7 @@ impl OrderJudge {
 
     /// The origin lost what it had of a sector, and no flush covers.
     pub fn lost(&mut self, sector: u64, now: Time) {
-        let covered = self.flushes.last().map_or(0, |last| last.covers);
+        let covered = self.flushes.last().copied().unwrap_or(0);
         let all = self.sectors.get_mut(&sector).into_iter().flat_map(|all| &mut all.seen);
         for seen in all.filter(|seen| seen.required > covered && seen.own_flush.is_none()) {
             seen.doubtful_since = seen.tag.map(|_| now).or(seen.doubtful_since);
@@ -198,13 +194,14 @@ impl OrderJudge {
     /// Answers how many flushes the origin is durably past.
     fn judge_held(&self, origin: impl Fn(u64) -> Tag, durable: impl Fn(u64) -> Tag) -> Result<usize, String> {
         let mut reached = 0;
+        let mut spans = Vec::new();
         let count = self.flushes.len();
         let mut changes = vec![0i64; count + 2];
         let mut sectors = 0i64;
         let (mut least, mut most): (Option<Bound>, Option<Bound>) = (None, None);
         for (&sector, all) in &self.sectors {
             let tag = origin(sector);
-            let mut spans = self.spans(sector, all, tag);
+            self.spans(sector, all, tag, &mut spans);
             if spans.is_empty() {
                 let source = tag.source();
                 return Err(format!(
@@ -218,15 +215,9 @@ impl OrderJudge {
             let high = Bound { flushes: high, sector, tag };
             least = least.filter(|least| least.flushes >= low.flushes).or(Some(low));
             most = most.filter(|most| most.flushes <= high.flushes).or(Some(high));
-            let kept = durable(sector);
-            let is_past = match kept == tag {
-                true => Some(low.flushes),
-                false => self.spans(sector, all, kept).iter().map(|span| span.0).min(),
-            };
-            reached = reached.max(is_past.unwrap_or(0));
             sectors += 1;
             let mut next = 0;
-            for (from, to) in spans {
+            for &(from, to) in &spans {
                 let from = from.max(next);
                 if from <= to {
                     changes[from] += 1;
@@ -234,6 +225,11 @@ impl OrderJudge {
                     next = to + 1;
                 }
             }
+            let kept = durable(sector);
+            if kept != tag {
+                self.spans(sector, all, kept, &mut spans);
+            }
+            reached = reached.max(spans.iter().map(|span| span.0).min().unwrap_or(0));
         }
         let mut sum = 0;
         let is_any = changes[..=count].iter().any(|change| {
@@ -252,24 +248,25 @@ impl OrderJudge {
         Err(format!("no flush fits all: at least {}, at most {}", name(least), name(most)))
     }
 
-    /// The numbers of flushes, from one to another, after which a sector may hold this content.
-    fn spans(&self, sector: u64, Changes { seen: all, is_begun }: &Changes, tag: Tag) -> Vec<(usize, usize)> {
-        let span = |submitted: Time, answered: Time| {
-            let least = self.flushes.partition_point(|flush| flush.answered < submitted);
-            (least, self.end_of(all, answered))
-        };
-        let mut spans: Vec<(usize, usize)> = Vec::new();
+    /// Finds the numbers of flushes, from one to another, after which a sector may hold this content.
+    fn spans(
+        &self,
+        sector: u64,
+        Changes { seen: all, is_begun }: &Changes,
+        tag: Tag,
+        spans: &mut Vec<(usize, usize)>,
+    ) {
+        spans.clear();
         for seen in all {
             if seen.fits(tag) {
-                spans.push(span(seen.submitted, seen.answered));
+                spans.push((seen.flushes_before, self.end_of(all, seen.answered)));
             }
         }
         let is_earlier = matches!(tag.source(), Source::Write { number, .. } if number < self.first_number);
         if !is_begun && (is_earlier || self.before.get(sector as usize) == Some(&tag)) {
-            spans.push(span(0, 0));
+            spans.push((0, self.end_of(all, 0)));
         }
         spans.retain(|(least, most)| least <= most);
-        spans
     }
 
     /// The number of flushes after which content of a change that was answered then is over. Without a newer version any number of
@@ -277,7 +274,7 @@ impl OrderJudge {
     fn end_of(&self, all: &[Seen], answered: Time) -> usize {
         let count = self.flushes.len();
         let before = |seen: &Seen| {
-            let others = self.flushes.partition_point(|flush| flush.covers < seen.required);
+            let others = self.flushes.partition_point(|covers| *covers < seen.required);
             seen.own_flush.unwrap_or(count).min(others)
         };
         let newer = all.iter().filter(|seen| seen.submitted > answered && seen.required != NEVER);
@@ -310,7 +307,7 @@ mod tests {
 
         fn flush(&mut self) {
             self.now += 2;
-            self.judge.flushed(Moment(self.now - 1), self.now);
+            self.judge.flushed(Moment(self.now - 1));
         }
 
         fn holds(&mut self, sector: u64, number: u64) {
