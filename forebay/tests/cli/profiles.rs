@@ -57,6 +57,8 @@ fn three_hundred_runs_of_mixed_troubles() {
     assert!(report["cuts"].as_u64() >= Some(2500), "{report}");
     assert!(report["servers"]["deaths"].as_u64() >= Some(1000), "{report}");
     assert!(report["explained_errors"].as_u64() >= Some(5000), "devices fail: {report}");
+    place.refused(&["lab", "verify", "--mixed", "--profile", "bcache"], 2, &["--mixed", "--profile"]);
+    place.refused(&["lab", "verify", "--mixed", "--unsafe"], 2, &["--mixed", "--unsafe"]);
     let runs = place.done(&["lab", "verify", "--mixed", "--seed", "1", "--runs", "60"]);
     for profile in ["forebay@0.2", "dm-cache", "bcache@3.10", "enhanceio", "flashcache", "gflash", "mapperx"]
     {

@@ -43,7 +43,7 @@ fn rare() -> Setup {
     }
 }
 
-/// The same, and a start repairs.
+/// A checkpoint follows the last one as soon as the log went on, and a start repairs.
 fn repaired() -> Setup {
     Setup { repair: true, is_checked_on_open: false, ..frequent() }
 }
