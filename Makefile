@@ -13,7 +13,7 @@ SOAK_CRASHES ?= 20
 # Runs of the simulator in one round of make soak; each has some ten power cuts.
 SOAK_RUNS ?= 20000
 # Tests at a time in make test: those of the daemon wait more than they work.
-TEST_THREADS ?= 4
+TEST_THREADS ?= 6
 # What is tested, built once: the simulator wants an optimized engine and planted bugs, and its tests are half of all.
 TESTED := --workspace --profile simulation --features forebay-lab/mutations --locked
 # The build whose instructions are counted: that which users run.

@@ -178,7 +178,7 @@ fn log(site: &Site) -> File {
 fn wait_for(path: &str) {
     let start = Instant::now();
     while !Path::new(path).exists() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{path} does not appear");
+        assert!(start.elapsed() < Duration::from_secs(60), "{path} does not appear");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

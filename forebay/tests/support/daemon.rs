@@ -361,9 +361,10 @@ pub fn tool(program: &str, arguments: &[&str]) -> String {
 
 /// Runs a program for two minutes at the most.
 pub fn try_tool(program: &str, arguments: &[&str]) -> Output {
-    // /usr/sbin is not in the path of everybody who may run these programs.
-    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    finish(Command::new("timeout").env("PATH", path).args(["--kill-after=5", "120", program]).args(arguments))
+    // /usr/sbin is not in the path of everybody who may run these programs. The new path is set by `env`: for a command with a path
+    // of its own the process of the tests would be forked, which copies the page tables of all that they remember.
+    let path = format!("PATH={}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+    finish(Command::new("env").args([&path, "timeout", "--kill-after=5", "120", program]).args(arguments))
 }
 
 /// Where two files differ first, if they do; the second may be longer.
