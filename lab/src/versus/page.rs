@@ -234,8 +234,8 @@ describes.
 
 - Time is counted in instructions, on one processor of 4 instructions a nanosecond. So the figures
   do not depend on the computer that runs the comparison, and anybody gets the same ones within
-  some 3 %. Rows of dm-cache depend on what it chose to promote, and ours of the skewed load on which
-  misses are left: of their rounds the median counts.
+  some 3 %. Rows of dm-cache depend on what it chose to promote, and ours of the skewed load on
+  which misses are left: of their rounds the median counts.
 - The kernel's own timers, and ours, run four times as fast as they should beside the disks.
 - All caches are in writeback mode. bcache has its cutoff for sequential requests and its limits
   for congestion switched off. dm-cache has policy smq with its defaults, and blocks of 256 KiB.
