@@ -366,6 +366,7 @@ fn format(disk: &mut Disk) {
         clean_stop: true,
         lasting_boot: [0; 16],
         is_ephemeral: false,
+        is_mirrored: false,
         cache_bytes: disk.size_bytes(),
         layout: composition.divide(disk.size_bytes()).expect("the cache is large enough"),
         profile: "forebay".into(),

@@ -340,6 +340,7 @@ fn format(cache: &mut Disk) {
         clean_stop: true,
         lasting_boot: [0; 16],
         is_ephemeral: false,
+        is_mirrored: false,
         cache_bytes: cache.size_bytes(),
         layout: composition.divide(cache.size_bytes()).expect("the cache is large enough"),
         profile: "forebay".into(),

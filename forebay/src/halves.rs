@@ -70,6 +70,12 @@ impl Halves {
 }
 
 impl Found {
+    fn tell(&self) {
+        for remark in &self.remarks {
+            notice(format_args!("{remark}"));
+        }
+    }
+
     /// The device of a cache that is not mirrored.
     ///
     /// # Errors
@@ -87,11 +93,17 @@ impl Found {
 /// # Errors
 /// The error of a device, with advice; or why the halves cannot be one cache.
 pub fn open(spec: &DeviceSpec, access: Access) -> Result<Found> {
-    let found = find(spec, None, access, StateDirectory::find(None).ok().as_ref())?;
-    for remark in &found.remarks {
-        notice(format_args!("{remark}"));
-    }
-    Ok(found)
+    find(spec, None, access, StateDirectory::find(None).ok().as_ref()).inspect(Found::tell)
+}
+
+/// The same for who only looks at what is left of a damaged cache: of a mirrored one a device will do that cannot tell
+/// whether it has everything.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_damaged(spec: &DeviceSpec) -> Result<Found> {
+    let search = Search { takes_without_page: true, ..Search::new(Access::ReadOnlyExclusive) };
+    search.find(spec, None, StateDirectory::find(None).ok().as_ref()).inspect(Found::tell)
 }
 
 /// Finds the devices of the cache `spec`, of which the other half may be named by `mirror`.
@@ -104,26 +116,7 @@ pub fn find(
     access: Access,
     state: Option<&StateDirectory>,
 ) -> Result<Found> {
-    if Connection::open(spec)?.is_some() {
-        bail!("the cache {spec} is in use: a daemon serves it; stop the daemon first");
-    }
-    let mut search = Search { access, found: Vec::new(), tried: Vec::new() };
-    search.open(spec).map_err(|error| unusable(&error))?;
-    if let Some(mirror) = mirror {
-        if is_same(spec, mirror) {
-            bail!("the cache and its other half are both {spec}; they are two devices");
-        }
-        search.open(mirror).map_err(|error| unusable(&error))?;
-        if !search.found.iter().any(|one| one.page.is_some()) && search.found.iter().any(|one| one.is_cache) {
-            bail!("the cache {spec} is not mirrored; leave --mirror out");
-        }
-    } else {
-        search.ask_notes(spec, state)?;
-        // The second one may know of a newer one.
-        search.follow_pages()?;
-        search.follow_pages()?;
-    }
-    search.join(spec)
+    Search::new(access).find(spec, mirror, state)
 }
 
 /// Whether a half of the cache `spec` can be opened that is not that device.
@@ -135,7 +128,7 @@ pub fn has_other_half(
     mirror: Option<&DeviceSpec>,
     state: &StateDirectory,
 ) -> Result<bool> {
-    let mut search = Search { access: Access::ReadOnly, found: Vec::new(), tried: Vec::new() };
+    let mut search = Search::new(Access::ReadOnly);
     for name in mirror.cloned().into_iter().chain(noted_halves(spec, state)?) {
         if !is_same(&name, spec) && search.open(&name).is_err() {
             // The start itself reports the error.
@@ -173,8 +166,10 @@ fn noted_halves(spec: &DeviceSpec, state: &StateDirectory) -> Result<Vec<DeviceS
 /// A device that was opened.
 struct One {
     device: Device,
-    /// Whether it holds a superblock.
+    /// Whether it holds the superblock of a cache, and what else that needs.
     is_cache: bool,
+    /// Whether it is a half without its page.
+    is_page_lost: bool,
     /// Its page, if it is a half.
     page: Option<PairPage>,
 }
@@ -182,12 +177,45 @@ struct One {
 /// A search for the devices of a cache.
 struct Search {
     access: Access,
+    /// A half that has lost its page will do.
+    takes_without_page: bool,
     found: Vec<One>,
     /// The names that were tried, with why there is no device.
     tried: Vec<(DeviceSpec, Option<DeviceError>)>,
 }
 
 impl Search {
+    fn new(access: Access) -> Search {
+        Search { access, takes_without_page: false, found: Vec::new(), tried: Vec::new() }
+    }
+
+    fn find(
+        mut self,
+        spec: &DeviceSpec,
+        mirror: Option<&DeviceSpec>,
+        state: Option<&StateDirectory>,
+    ) -> Result<Found> {
+        if Connection::open(spec)?.is_some() {
+            bail!("the cache {spec} is in use: a daemon serves it; stop the daemon first");
+        }
+        self.open(spec).map_err(|error| unusable(&error))?;
+        if let Some(mirror) = mirror {
+            if is_same(spec, mirror) {
+                bail!("the cache and its other half are both {spec}; they are two devices");
+            }
+            self.open(mirror).map_err(|error| unusable(&error))?;
+            if !self.found.iter().any(|one| one.page.is_some()) && self.found.iter().any(|one| one.is_cache) {
+                bail!("the cache {spec} is not mirrored; leave --mirror out");
+            }
+        } else {
+            self.ask_notes(spec, state)?;
+            // The second one may know of a newer one.
+            self.follow_pages()?;
+            self.follow_pages()?;
+        }
+        self.join(spec)
+    }
+
     /// Opens a device, unless it is merely missing.
     fn open(&mut self, spec: &DeviceSpec) -> Result<(), DeviceError> {
         let device = match opening::open(spec, self.access) {
@@ -208,7 +236,8 @@ impl Search {
         let page = superblock
             .as_ref()
             .and_then(|superblock| page_of(&mut image).filter(|page| page.set_id == superblock.set_id));
-        self.found.push(One { device, is_cache: superblock.is_some(), page });
+        let is_page_lost = page.is_none() && superblock.as_ref().is_some_and(|found| found.is_mirrored);
+        self.found.push(One { device, is_cache: superblock.is_some() && !is_page_lost, is_page_lost, page });
         Ok(())
     }
 
@@ -251,6 +280,8 @@ impl Search {
     fn join(mut self, spec: &DeviceSpec) -> Result<Found> {
         let Some(newest) = self.newest() else { return self.alone(spec) };
         let (set_id, names) = (newest.set_id, newest.names.clone());
+        let without_page: Vec<DeviceSpec> =
+            self.found.iter().filter(|one| one.is_page_lost).map(|one| one.device.spec().clone()).collect();
         let mut devices: [Option<(u64, Device)>; 2] = [None, None];
         for One { device, page, .. } in self.found.drain(..) {
             let Some(page) = page.filter(|page| page.set_id == set_id) else { continue };
@@ -268,7 +299,11 @@ impl Search {
             let (standing, device) = (standings[half.at()], &mut devices[half.at()]);
             if standing != Standing::In {
                 let (name, other) = (&names[half.at()], &names[half.other().at()]);
-                let why = self.why_not(name, device.as_ref(), standing);
+                let is_it = |spec: &DeviceSpec| devices::parse(name).is_ok_and(|name| is_same(spec, &name));
+                let why = match without_page.iter().any(is_it) {
+                    true => format!("both copies of the page of {name} are damaged"),
+                    false => self.why_not(name, device.as_ref(), standing),
+                };
                 remarks.push(format!(
                     "the mirrored cache {spec} goes on with {other} alone: {why}; once it is served: forebay replace {spec} \
                      --mirror DEV, with that device or another one"
@@ -304,13 +339,25 @@ impl Search {
                 error.map_or_else(|| anyhow!("the cache {spec} cannot be used"), |error| unusable(&error))
             );
         }
-        let One { device, .. } = self.found.swap_remove(0);
+        let One { device, is_page_lost, .. } = self.found.swap_remove(0);
+        let mut remarks = Vec::new();
+        if is_page_lost {
+            // RULE 20: it may have been out, and lack what was written since.
+            let lost = format!(
+                "{spec} is one of the two devices of a mirrored cache, and both copies of the page that says whether it has \
+                 everything are damaged"
+            );
+            if !self.takes_without_page {
+                bail!("{lost}; connect the other one, or see forebay salvage");
+            }
+            remarks.push(lost);
+        }
         let mut image = BlockingDevice::new(&device);
         if let Ok((superblock, _)) = load_superblock(&mut image) {
             image = image.with_shadows(lasting::late_headers(&superblock)?);
         }
         let image = Pair::alone(image);
-        Ok(Found { halves: Halves::single(&device), image, remarks: Vec::new() })
+        Ok(Found { halves: Halves::single(&device), image, remarks })
     }
 }
 

@@ -99,6 +99,7 @@ pub fn renew(
         lasting_boot: [0; 16],
         clean_stop: true,
         is_ephemeral: true,
+        is_mirrored: false,
         cache_bytes: cache.size_bytes(),
         layout,
         composition: composition.text(),

@@ -51,6 +51,23 @@ fn an_old_half_alone_is_refused() {
     world.verify().expect("everything is there");
 }
 
+/// The second half went out and lacks what was written since. Both copies of its page rot, and the first half is lost.
+#[test]
+fn a_half_without_its_page_is_refused_alone() -> Result<(), Violation> {
+    let mut world = one_half_out()?;
+    world.kill(|_| true);
+    world.half(Half::Second).flush_all();
+    for offset in PAIR_PAGE_OFFSETS {
+        assert!(world.half(Half::Second).rot(offset / 512, 300), "a page is there");
+    }
+    world.half(Half::First).faults.gone = Some(Errno::NODEV);
+    let refused = world.try_open()?;
+    assert!(matches!(refused, Err(Refusal::Pair(JoinError::PageLost))), "{refused:?}");
+    world.half(Half::First).faults.heal();
+    world.open()?;
+    world.verify()
+}
+
 #[test]
 fn a_half_comes_back_when_the_first_volume_is_off() -> Result<(), Violation> {
     let volumes = vec![VolumeSetup { sectors: 800 * 8, mode: WriteMode::Writeback }; 2];

@@ -310,6 +310,7 @@ mod tests {
             clean_stop: true,
             lasting_boot: [0; 16],
             is_ephemeral: false,
+            is_mirrored: false,
             cache_bytes: CACHE_BYTES,
             layout: composition.divide(CACHE_BYTES).expect("there is room"),
             profile: "some".into(),

@@ -43,6 +43,7 @@ fn superblock() -> Superblock {
         clean_stop: false,
         lasting_boot: [0; 16],
         is_ephemeral: false,
+        is_mirrored: false,
         cache_bytes: 32 << 20,
         layout: Layout::Log(Geometry { segment_blocks: 64, segments: 124 }),
         profile: String::from("forebay"),
@@ -170,20 +171,21 @@ fn difference(a: &[u8], b: &[u8]) -> String {
     }
 }
 
-/// One line for each field: the bytes that change when all bits of the field that may change do.
-fn describe() -> Vec<String> {
-    let mut lines = Vec::new();
-    macro_rules! fields {
-        ($name:literal, $make:expr, $encode:expr, $($($field:ident).+ = $value:expr),+ $(,)?) => {
-            $({
-                let (plain, mut changed) = ($make, $make);
-                changed.$($field).+ = $value;
-                let span = difference(&($encode)(&plain), &($encode)(&changed));
-                lines.push(format!("{} {} {span}", $name, stringify!($($field).+)));
-            })+
-        };
-    }
+/// Adds one line for each field: the bytes that change when all bits of the field that may change do.
+macro_rules! fields {
+    ($lines:expr, $name:literal, $make:expr, $encode:expr, $($($field:ident).+ = $value:expr),+ $(,)?) => {
+        $({
+            let (plain, mut changed) = ($make, $make);
+            changed.$($field).+ = $value;
+            let span = difference(&($encode)(&plain), &($encode)(&changed));
+            $lines.push(format!("{} {} {span}", $name, stringify!($($field).+)));
+        })+
+    };
+}
+
+fn describe_superblock(lines: &mut Vec<String>) {
     fields!(
+        lines,
         "superblock",
         superblock(),
         |superblock: &Superblock| unsummed(encode_superblock(superblock)),
@@ -195,6 +197,7 @@ fn describe() -> Vec<String> {
         base_sequence = 40,
         clean_stop = true,
         lasting_boot = [255; 16],
+        is_mirrored = true,
         cache_bytes = ALL - (32 << 20),
         layout = Layout::Log(Geometry { segment_blocks: 32, segments: 123 }),
         composition = String::from("a = b"),
@@ -204,6 +207,7 @@ fn describe() -> Vec<String> {
         history = history(),
     );
     fields!(
+        lines,
         "volume",
         superblock().volumes[0].clone().unwrap(),
         |volume: &VolumeRecord| {
@@ -221,7 +225,13 @@ fn describe() -> Vec<String> {
         clean_floor_sequence = ALL,
         fingerprint = [Some(Fingerprint { offset_bytes: ALL, checksum: u32::MAX }); FINGERPRINTS_MAX],
     );
+}
+
+fn describe() -> Vec<String> {
+    let mut lines = Vec::new();
+    describe_superblock(&mut lines);
     fields!(
+        lines,
         "head",
         head(),
         |head: &SegmentHead| unsummed(encode_head(head)),
@@ -233,6 +243,7 @@ fn describe() -> Vec<String> {
         previous_checksum = u32::MAX,
     );
     fields!(
+        lines,
         "header",
         header(),
         |header: &BatchHeader| unsummed(encode_batch(header, &[entry(1)], &[0])),
@@ -246,6 +257,7 @@ fn describe() -> Vec<String> {
         oldest_dirty_sequence = 0xfff,
     );
     fields!(
+        lines,
         "entry",
         entry(0),
         |entry: &Entry| encode_batch(&header(), &[*entry], &[])[96..128].to_vec(),
@@ -257,6 +269,7 @@ fn describe() -> Vec<String> {
         extra = (1 << 29) - 1,
     );
     fields!(
+        lines,
         "footer",
         footer(),
         |footer: &SummaryFooter| unsummed(encode_summary(footer)[BLOCK..].to_vec()),

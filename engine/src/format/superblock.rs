@@ -31,6 +31,7 @@ pub const FINGERPRINTS_MAX: usize = 16;
 
 const KIND_AT: usize = 15;
 const EPHEMERAL_AT: usize = 86;
+const MIRRORED_AT: usize = 87;
 const PROFILE_AT: usize = 88;
 const SLOTS_AT: usize = PROFILE_AT + NAME_BYTES_MAX;
 const VOLUMES_AT: usize = 4096;
@@ -78,6 +79,8 @@ pub struct Superblock {
     pub lasting_boot: [u8; BOOT_BYTES],
     /// Whether the device may be blank, or an older one, at any start: no volume is in writeback then (rule 17).
     pub is_ephemeral: bool,
+    /// Whether the device is one of two: without a page it tells nobody whether it has everything (rule 20).
+    pub is_mirrored: bool,
     /// The device's size when it was formatted.
     pub cache_bytes: u64,
     /// How it is divided.
@@ -258,6 +261,7 @@ impl Superblock {
         put(bytes, 80, &self.next_volume_id.to_le_bytes());
         put(bytes, 84, &to_u16(self.profile.len()).to_le_bytes());
         bytes[EPHEMERAL_AT] = u8::from(self.is_ephemeral);
+        bytes[MIRRORED_AT] = u8::from(self.is_mirrored);
         put(bytes, PROFILE_AT, self.profile.as_bytes());
         put(bytes, COMPOSITION_AT, &to_u16(self.composition.len()).to_le_bytes());
         put(bytes, COMPOSITION_AT + 2, self.composition.as_bytes());
@@ -295,6 +299,7 @@ impl Superblock {
             base_sequence: u64_at(bytes, 56)?,
             clean_stop: flag(u8_at(bytes, 14)?, "clean_stop")?,
             is_ephemeral: flag(u8_at(bytes, EPHEMERAL_AT)?, "is_ephemeral")?,
+            is_mirrored: flag(u8_at(bytes, MIRRORED_AT)?, "is_mirrored")?,
             cache_bytes: u64_at(bytes, 64)?,
             layout: Layout::decode(bytes)?,
             profile: text(bytes, PROFILE_AT, u16_at(bytes, 84)?, NAME_BYTES_MAX, "profile")?,

@@ -40,6 +40,11 @@ pub enum JoinError {
     /// Two devices that are no pair.
     #[error("The devices are not the two halves of one mirrored cache")]
     NotOfPair,
+    /// The superblock tells of two devices, and no page tells whether this one has everything.
+    #[error(
+        "Both copies of the page of this device of the mirrored cache are damaged: the other one is needed"
+    )]
+    PageLost,
     /// One device has no page of a mirrored cache, and the other one no superblock.
     #[error(
         "One device has a superblock and no page of a mirrored cache, which may be damaged; of the other one: {0}"
@@ -102,7 +107,7 @@ impl<I: Image> Pair<I> {
     /// [`JoinError`].
     pub fn join(devices: [Option<I>; 2]) -> Result<Pair<I>, JoinError> {
         let mut found: Vec<(I, Option<LastPage>, SuperblockRank)> = Vec::new();
-        let mut refused = None;
+        let (mut refused, mut is_page_lost) = (None, false);
         for mut device in devices.into_iter().flatten() {
             match load_superblock(&mut device) {
                 Ok((superblock, copies)) => {
@@ -112,6 +117,7 @@ impl<I: Image> Pair<I> {
                         page.set_id == superblock.set_id && page.size_bytes <= size_bytes
                     };
                     let last = last_page(&mut device).filter(is_its);
+                    is_page_lost |= superblock.is_mirrored && last.is_none();
                     let whole = copies.iter().filter(|copy| copy.is_whole()).count();
                     found.push((device, last, (superblock.update, whole)));
                 }
@@ -122,6 +128,8 @@ impl<I: Image> Pair<I> {
         if !has_page {
             let mut found = found.into_iter();
             return match (found.next(), found.next(), refused) {
+                // RULE 20: it may have been out, and lack what was written since.
+                (Some(_), _, None) if is_page_lost => Err(JoinError::PageLost),
                 (Some((device, ..)), None, None) => Ok(Pair::alone(device)),
                 (None, _, Some(error)) => Err(error.into()),
                 (None, _, None) => Err(JoinError::Nothing),
@@ -631,6 +639,7 @@ impl<I: Image> Image for Pair<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::Superblock;
     use crate::mutation::Mutations;
     use crate::recovery::write_superblock;
     use crate::store::log::scan::testlog::{Disk, new_superblock};
@@ -682,6 +691,17 @@ mod tests {
         assert!(matches!(join(&blank, &with_superblock), JoinError::NoPage(_)));
         assert_eq!(join(&with_superblock, &with_superblock), JoinError::NotOfPair);
         assert!(matches!(join(&blank, &blank), JoinError::Superblock(_)));
+    }
+
+    #[test]
+    fn a_half_without_its_page_is_not_used_alone() {
+        let mut half = Disk::new();
+        let superblock = Superblock { is_mirrored: true, ..new_superblock() };
+        write_superblock(&mut half, &superblock, Mutations::NONE).expect("memory works");
+        let join = |devices: [Option<Disk>; 2]| Pair::join(devices).map(drop);
+        assert_eq!(join([Some(half.clone()), None]), Err(JoinError::PageLost));
+        assert_eq!(join([None, Some(half.clone())]), Err(JoinError::PageLost));
+        assert_eq!(join([Some(half.clone()), Some(half)]), Err(JoinError::PageLost));
     }
 
     #[test]

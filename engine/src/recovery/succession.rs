@@ -47,7 +47,7 @@ impl From<Errno> for SuccessionError {
     }
 }
 
-/// The superblock of a cache that is to take the place of `old`: made of the same, and without its volumes.
+/// The superblock of a cache on one device that is to take the place of `old`: made of the same, and without its volumes.
 #[must_use]
 pub fn heir(old: &Superblock, set_id: SetId, cache_bytes: u64, layout: Layout) -> Superblock {
     Superblock {
@@ -60,6 +60,7 @@ pub fn heir(old: &Superblock, set_id: SetId, cache_bytes: u64, layout: Layout) -
         clean_stop: true,
         lasting_boot: [0; 16],
         is_ephemeral: old.is_ephemeral,
+        is_mirrored: false,
         cache_bytes,
         layout,
         profile: old.profile.clone(),

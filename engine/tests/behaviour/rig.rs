@@ -185,6 +185,7 @@ impl Rig {
             clean_stop: true,
             lasting_boot: [0; 16],
             is_ephemeral: false,
+            is_mirrored: false,
             cache_bytes: layout.cache_bytes(),
             layout: Layout::Slots(layout),
             profile: "test".into(),

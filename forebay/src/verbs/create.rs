@@ -107,6 +107,7 @@ pub(super) fn run(arguments: Create) -> Result<()> {
         lasting_boot: [0; 16],
         clean_stop: true,
         is_ephemeral,
+        is_mirrored: mirror_spec.is_some(),
         cache_bytes,
         layout,
         composition: composition.text(),

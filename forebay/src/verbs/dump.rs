@@ -12,7 +12,6 @@ use crate::superblock;
 use anyhow::{Result, anyhow, bail};
 use engine::format::{Entry, Layout, SEGMENTS_OFFSET, Superblock, VolumeRecord, payload_runs};
 use engine::store::log::scan::{BatchRecord, Scan, SegmentSpan, SegmentView};
-use live::devices::Access;
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -35,6 +34,7 @@ struct SuperblockDump {
     base_sequence: u64,
     clean_stop: bool,
     is_ephemeral: bool,
+    is_mirrored: bool,
     cache_bytes: u64,
     #[serde(flatten)]
     division: Division,
@@ -102,7 +102,7 @@ struct EntryDump {
 
 pub(super) fn run(arguments: &Dump) -> Result<()> {
     let spec = &arguments.cache;
-    let mut image = halves::open(spec, Access::ReadOnlyExclusive)?.image;
+    let mut image = halves::open_damaged(spec)?.image;
     let superblock = superblock::load(&mut image, &spec.to_string())?;
     if let Layout::Slots(layout) = superblock.layout {
         if arguments.segment.is_some() {
@@ -199,6 +199,7 @@ fn superblock_dump(superblock: &Superblock) -> SuperblockDump {
         base_sequence: superblock.base_sequence,
         clean_stop: superblock.clean_stop,
         is_ephemeral: superblock.is_ephemeral,
+        is_mirrored: superblock.is_mirrored,
         cache_bytes: superblock.cache_bytes,
         division: (&superblock.layout).into(),
         profile: superblock.profile.clone(),

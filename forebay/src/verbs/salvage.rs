@@ -132,7 +132,7 @@ impl Target {
 
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let spec = &arguments.cache;
-    let mut image = halves::open(spec, Access::ReadOnlyExclusive)?.image;
+    let mut image = halves::open_damaged(spec)?.image;
     let (superblock, _) =
         load_superblock(&mut image).map_err(|error| superblock::refused(error, &spec.to_string()))?;
     superblock::check_line(&superblock, &spec.to_string())?;

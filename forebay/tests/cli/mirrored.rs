@@ -305,6 +305,39 @@ fn two_halves_that_parted_are_no_cache() {
 }
 
 #[test]
+fn a_half_that_lost_its_page_needs_the_other_one() {
+    let (scene, mirror) = scene(&[]);
+    let Scene { place, cache, change, .. } = &scene;
+    scene.hold_back();
+    let daemon = scene.serve();
+    daemon.write("disk", change);
+    daemon.stop();
+    let mut bytes = fs::read(cache).unwrap();
+    PAGES.iter().for_each(|at| bytes[*at as usize + 300] ^= 1);
+    fs::write(cache, bytes).unwrap();
+    let away = place.path("away.img").display().to_string();
+    fs::rename(&mirror, &away).unwrap();
+    let without_page = ["one of the two devices", "both copies of the page", "connect the other one"];
+    for verb in ["serve", "status", "check"] {
+        place.refused(&[verb, cache], 1, &without_page);
+    }
+    // What there is may be had all the same.
+    let said = place.forebay(&["salvage", cache, "--json"]);
+    let report: Value = serde_json::from_slice(&said.stdout).unwrap();
+    assert_eq!(report["volumes"][0]["salvaged_bytes"], fs::metadata(change).unwrap().len(), "{report}");
+    assert!(String::from_utf8_lossy(&said.stderr).contains("both copies of the page"), "{said:?}");
+    // The notes know the other one, which has everything.
+    fs::rename(&away, &mirror).unwrap();
+    let daemon = place.serve(cache, &[]);
+    let said = daemon.errors();
+    assert!(said.contains("alone: both copies of the page") && said.lines().count() == 1, "{said}");
+    assert!(daemon.read("disk") == scene.changed());
+    place.done(&["replace", &mirror, "--mirror", cache, "--wipe", cache]);
+    assert_eq!(standings(&scene.status()), ["in", "in"]);
+    daemon.stop();
+}
+
+#[test]
 fn a_lone_device_may_stay_in_writeback() {
     let (scene, _) = scene(&[]);
     scene.serve().stop();

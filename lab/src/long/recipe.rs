@@ -75,6 +75,7 @@ impl Recipe {
             lasting_boot: [0; 16],
             clean_stop: true,
             is_ephemeral: false,
+            is_mirrored: false,
             cache_bytes,
             layout: self.layout,
             composition: self.composition.text(),

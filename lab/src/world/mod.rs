@@ -643,6 +643,7 @@ fn formatted(
         lasting_boot: [0; 16],
         clean_stop: true,
         is_ephemeral: setup.is_ephemeral,
+        is_mirrored: setup.is_mirrored,
         cache_bytes,
         layout,
         composition: match &setup.slots {

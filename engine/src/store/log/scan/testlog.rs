@@ -183,6 +183,7 @@ pub(crate) fn new_superblock() -> Superblock {
         clean_stop: false,
         lasting_boot: [0; 16],
         is_ephemeral: false,
+        is_mirrored: false,
         cache_bytes: CACHE_BYTES,
         layout: Layout::Log(GEOMETRY),
         composition: String::new(),

@@ -51,6 +51,7 @@ impl Scene {
             clean_stop: false,
             lasting_boot: [0; 16],
             is_ephemeral: false,
+            is_mirrored: false,
             cache_bytes: layout.cache_bytes(),
             layout: Layout::Slots(layout),
             profile: "mine".into(),
