@@ -494,7 +494,10 @@ impl<'a> Load<'a> {
         }
         if strikes > 0 {
             let half = if self.halves.one_in(2) { Half::First } else { Half::Second };
-            world.rot_records(half, self.halves.next_u64());
+            let draw = self.halves.next_u64();
+            let is_page_lost =
+                draw >> 62 == 0 && half == self.weak_half() && world.hurt() != Some(half.other());
+            if is_page_lost { world.rot_page(half) } else { world.rot_records(half, draw) }
         }
         let losses = self.get(Knob::half_losses);
         if self.halves.below(100) >= losses {

@@ -246,6 +246,30 @@ impl World {
     /// A bit of a page or of a superblock of a half rots, if both copies of both are whole and durable, and none of them alone has an
     /// operator's last change.
     pub fn rot_records(&mut self, half: Half, draw: u64) {
+        if !self.may_records_rot(half) {
+            return;
+        }
+        let (from, len_bytes) = match draw % 4 {
+            copy @ 0..2 => (PAIR_PAGE_OFFSETS[copy as usize], PAIR_PAGE_BYTES),
+            copy => (SUPERBLOCK_OFFSETS[copy as usize - 2], SUPERBLOCK_BYTES),
+        };
+        let sector = (from + (draw >> 2) % len_bytes as u64) / 512;
+        let _was_durable = self.half(half).rot(sector, (draw >> 32) as usize);
+    }
+
+    /// Both copies of the page of a half rot: it is not used until it is copied anew.
+    pub fn rot_page(&mut self, half: Half) {
+        if self.standings() != [Standing::In; 2] || !self.may_records_rot(half) {
+            return;
+        }
+        for offset in PAIR_PAGE_OFFSETS {
+            let _was_durable = self.half(half).rot(offset / 512, 300);
+        }
+        self.hurt = Some(half);
+        self.suspect_what_one_half_has();
+    }
+
+    fn may_records_rot(&mut self, half: Half) -> bool {
         let image = &mut CutImage::whole(self.half(half));
         let mut is_whole = |at: u64, len: usize, decodes: fn(&[u8]) -> bool| {
             image.read(at, len).is_ok_and(|bytes| decodes(&bytes))
@@ -258,15 +282,7 @@ impl World {
                 .all(|at| is_whole(at, SUPERBLOCK_BYTES, |bytes| Superblock::decode(bytes).is_ok()));
         let is_of_records = |write: &Unflushed| write.first < SEGMENTS_OFFSET / 512;
         let are_durable = !self.half(half).unflushed().iter().any(is_of_records);
-        if !are_whole || !are_durable || self.is_edit_alone {
-            return;
-        }
-        let (from, len_bytes) = match draw % 4 {
-            copy @ 0..2 => (PAIR_PAGE_OFFSETS[copy as usize], PAIR_PAGE_BYTES),
-            copy => (SUPERBLOCK_OFFSETS[copy as usize - 2], SUPERBLOCK_BYTES),
-        };
-        let sector = (from + (draw >> 2) % len_bytes as u64) / 512;
-        let _was_durable = self.half(half).rot(sector, (draw >> 32) as usize);
+        are_whole && are_durable && !self.is_edit_alone
     }
 
     /// A bit of the newest page of a half rots. False if there is none, or it is not durable.
