@@ -243,8 +243,7 @@ impl World {
         is_done
     }
 
-    /// A bit of a page or of a superblock of a half rots, if both copies of both are whole and durable, and none of them alone has an
-    /// operator's last change.
+    /// A bit of a page or of a superblock of a half rots.
     pub fn rot_records(&mut self, half: Half, draw: u64) {
         if !self.may_records_rot(half) {
             return;
@@ -269,6 +268,8 @@ impl World {
         self.suspect_what_one_half_has();
     }
 
+    /// Whether both copies of the page and of the superblock of a half are whole and durable, and none of them alone has an operator's
+    /// last change.
     fn may_records_rot(&mut self, half: Half) -> bool {
         let image = &mut CutImage::whole(self.half(half));
         let mut is_whole = |at: u64, len: usize, decodes: fn(&[u8]) -> bool| {

@@ -111,6 +111,9 @@ fn a_disk_that_answers_late_is_waited_for() {
     std::fs::write(&late, "").expect("a file");
     let daemon = Daemon::start(&site, &cache, &[]);
     assert!(!std::path::Path::new(&late).exists(), "the start flushed its origin, and waited");
+    let said = std::fs::read_to_string(site.path("daemon.log")).expect("a log");
+    let waits = said.lines().filter(|line| line.contains("waiting for") && line.contains("takes long"));
+    assert_eq!(waits.count(), 1, "{said}");
     daemon.stop();
 }
 
