@@ -46,6 +46,8 @@ impl<C> Remote<C> {
                     self.places.lose_unflushed();
                     self.void_parts();
                 }
+                // HAZARD 16: what it did of a change may be read from now on, and is lost with the server all the same.
+                self.changes += u64::from(entry.operation.is_change() && self.facts.can_flush);
                 self.answers.push_back(Answer { carried: entry.carried, result: Err(errno) });
                 return Heard::Done;
             }

@@ -121,6 +121,18 @@ fn a_loss_is_told_by_a_flush() {
 }
 
 #[test]
+fn a_change_that_failed_may_be_lost_as_well() {
+    let mut remote = up(facts());
+    let write = send(&mut remote, Kind::Write, 'w', 0, 1);
+    remote.heard(1, write.cookie, Err(Errno::IO));
+    // Somebody may read what it did, and rely on this flush.
+    send(&mut remote, Kind::Flush, 'f', 0, 0);
+    remote.lost(1, Nanos(0));
+    remote.take_back(Nanos(0));
+    assert_eq!(answers(&mut remote), [('w', false), ('f', false)]);
+}
+
+#[test]
 fn a_flush_under_way_fails_behind_what_it_takes_back() {
     let mut remote = up(facts());
     let write = send(&mut remote, Kind::Write, 'w', 0, 1);

@@ -403,6 +403,26 @@ const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
         "remote=7 server_deaths=40 group_calls=4",
         "lab: a write failed where a bit had rotted a moment before, and who wrote could not tell that from a torn write",
     ),
+    (
+        "dm-cache",
+        "4200000007",
+        "mode_changes=40 origin_read_error=3000 origin_write_error=30000 detaches=40 additions=60 remote=1 \
+         server_deaths=100 group_calls=8",
+        "what a failed write had done was read, then lost with its server, and the next flush succeeded",
+    ),
+    (
+        "forebay",
+        "4100001459",
+        "origin_flush_error=100000 remote=3 server_losses=5000 server_deaths=80 checkpoint_blocks=8 \
+         checkpoint_interval=64",
+        "lab: a server died while no engine ran, and the judge of strict order was not told",
+    ),
+    (
+        "forebay",
+        "4200004635",
+        "origin_flush_error=100000 silences=60 remote=1 server_losses=20000 server_deaths=100",
+        "lab: a server lost what a discard under way had dropped, and a FLUSH was to fail for it",
+    ),
 ];
 
 #[test]

@@ -568,7 +568,7 @@ impl Oracle {
     /// may be there. If a FLUSH has to fail because of it, `told` is what the origin has now.
     pub fn origin_lost(&mut self, volume: usize, sector: u64, told: Option<Tag>) {
         let Moment(now) = self.moment();
-        if let (0, Some(_), Some(judge)) = (volume, told, &mut self.order) {
+        if let (0, Some(judge)) = (volume, &mut self.order) {
             judge.lost(sector, now);
         }
         let volume = &mut self.volumes[volume];

@@ -263,14 +263,20 @@ impl Candidates {
     }
 
     /// When the newest write was acknowledged that no flush covers, if there is one that no later change has taken, and it is not
-    /// what is `left`.
+    /// what is `left`. A discard takes it while it is under way: nobody can ask for what was there.
     pub fn newest_unflushed(&self, durable: Durable, left: Tag) -> Option<Time> {
         let seen = self.seen_since(NEVER);
         let unflushed = self.volatile(durable);
         let newest = unflushed
             .filter(|candidate| candidate.is_done() && candidate.answered >= seen)
             .max_by_key(|candidate| candidate.answered);
-        newest.filter(|newest| newest.version != Version::Tag(left)).map(|newest| newest.answered)
+        let is_discarded = |newest: &Candidate| {
+            let is_later = |other: &Candidate| other.submitted > newest.answered;
+            self.list.iter().any(|other| other.version == Version::Any && is_later(other))
+        };
+        newest
+            .filter(|newest| newest.version != Version::Tag(left) && !is_discarded(newest))
+            .map(|newest| newest.answered)
     }
 
     /// Whether there is a discard.

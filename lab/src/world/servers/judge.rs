@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Knowledge of what a client may answer.
 #[derive(Default)]
 pub(super) struct Judge {
-    /// Changes that were acknowledged, and those of them that a flush covers.
+    /// Changes that were acknowledged or failed, and those of them that a flush covers.
     changes: u64,
     flushed: u64,
     /// Operations that were asked for and not answered, with the changes acknowledged before.
@@ -61,7 +61,11 @@ impl Judge {
     /// An operation has the answer of its server.
     pub fn heard(&mut self, op: u64, kind: Kind, result: Result<(), Errno>, can_flush: bool) {
         match result {
-            Err(_) => drop(self.may_fail.insert(op)),
+            Err(_) => {
+                self.may_fail.insert(op);
+                // It may have been carried out in part.
+                self.changes += u64::from(kind.is_change() && can_flush);
+            }
             Ok(()) if kind.is_change() => {
                 self.changes += 1;
                 if !can_flush {
