@@ -423,6 +423,12 @@ const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
         "origin_flush_error=100000 silences=60 remote=1 server_losses=20000 server_deaths=100",
         "lab: a server lost what a discard under way had dropped, and a FLUSH was to fail for it",
     ),
+    (
+        "bcache@4.5",
+        "4210010428",
+        "mode0=0 origin_changes=40 older_copies=30 remote=5 server_losses=20000 server_deaths=40 group_calls=8",
+        "lab: a volume was put on again with the server of a start that had been refused, and another disk",
+    ),
 ];
 
 #[test]

@@ -304,6 +304,8 @@ impl World {
     /// are read.
     pub(super) fn open_servers(&mut self) {
         for volume in 0..self.origins.len() {
+            // That of a volume that is off is of a start before, which was refused: it knows what was there then.
+            self.servers.all[volume] = None;
             if self.setup.servers.volumes >> volume & 1 == 0 || self.detached[volume] {
                 continue;
             }
