@@ -166,7 +166,7 @@ fn noted_halves(spec: &DeviceSpec, state: &StateDirectory) -> Result<Vec<DeviceS
 /// A device that was opened.
 struct One {
     device: Device,
-    /// Whether it holds the superblock of a cache, and what else that needs.
+    /// Whether it holds the superblock of a cache, and its page if that is mirrored.
     is_cache: bool,
     /// Whether it is a half without its page.
     is_page_lost: bool,
@@ -299,11 +299,7 @@ impl Search {
             let (standing, device) = (standings[half.at()], &mut devices[half.at()]);
             if standing != Standing::In {
                 let (name, other) = (&names[half.at()], &names[half.other().at()]);
-                let is_it = |spec: &DeviceSpec| devices::parse(name).is_ok_and(|name| is_same(spec, &name));
-                let why = match without_page.iter().any(is_it) {
-                    true => format!("both copies of the page of {name} are damaged"),
-                    false => self.why_not(name, device.as_ref(), standing),
-                };
+                let why = self.why_not(name, device.as_ref(), standing, &without_page);
                 remarks.push(format!(
                     "the mirrored cache {spec} goes on with {other} alone: {why}; once it is served: forebay replace {spec} \
                      --mirror DEV, with that device or another one"
@@ -315,13 +311,22 @@ impl Search {
         Ok(Found { halves: Halves { devices, names: Some(names) }, image, remarks })
     }
 
-    /// Why a half does not count.
-    fn why_not(&self, name: &str, device: Option<&Device>, standing: Standing) -> String {
+    /// Why a half does not count, where these devices have lost their pages.
+    fn why_not(
+        &self,
+        name: &str,
+        device: Option<&Device>,
+        standing: Standing,
+        without_page: &[DeviceSpec],
+    ) -> String {
         match (device, standing) {
             (Some(_), Standing::Behind) => format!("{name} was not brought up to date"),
             (Some(_), _) => format!("{name} failed, or was missing, since it was up to date"),
             (None, _) => {
                 let is_it = |tried: &DeviceSpec| devices::parse(name).is_ok_and(|name| is_same(tried, &name));
+                if without_page.iter().any(is_it) {
+                    return format!("both copies of the page of {name} are damaged");
+                }
                 let tried = self.tried.iter().find(|(tried, _)| is_it(tried));
                 match tried.and_then(|(_, error)| error.as_ref()) {
                     Some(error) => error.to_string(),

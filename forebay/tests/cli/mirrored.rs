@@ -326,6 +326,8 @@ fn a_half_that_lost_its_page_needs_the_other_one() {
     let report: Value = serde_json::from_slice(&said.stdout).unwrap();
     assert_eq!(report["volumes"][0]["salvaged_bytes"], fs::metadata(change).unwrap().len(), "{report}");
     assert!(String::from_utf8_lossy(&said.stderr).contains("both copies of the page"), "{said:?}");
+    let dump: Value = serde_json::from_str(&place.done(&["dump", cache, "--json"])).unwrap();
+    assert_eq!(dump["superblock"]["is_mirrored"], true, "{dump}");
     // The notes know the other one, which has everything.
     fs::rename(&away, &mirror).unwrap();
     let daemon = place.serve(cache, &[]);
