@@ -140,7 +140,7 @@ pub fn repair<I: Image>(image: &mut I, index_budget_bytes: u64) -> Result<u64, O
         }
         Layout::Slots(layout) => {
             let composition = Composition::of(&superblock)?;
-            slots::repair(image, &superblock, &layout, &composition).map_err(OpenError::Device)
+            slots::repair(image, &superblock, &layout, &composition)
         }
     }
 }

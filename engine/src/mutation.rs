@@ -432,6 +432,12 @@ mutations! {
     /// S9: a sector of checksums rots, and a start takes its blocks for such as nothing is known of. One of them rots, too:
     /// the rotten bytes are read, and go home.
     TrustRottenChecksums,
+    /// Rule 5: the page of mappings that counts rots, and a start takes the version before it. A slot that was mapped since is
+    /// forgotten with v1, which is dirty: v0 is read.
+    OlderPageCounts,
+    /// Rule 5: the newer record of transactions rots, and a start takes the one before it. What was mapped since is forgotten with
+    /// v1: v0 is read.
+    OlderRecordCounts,
     /// Rule 18: a scrub finds v1 rotten, which is dirty, and drops it as it drops clean blocks: v0 is read.
     ScrubDropsDirty,
     /// Rule 18: a scrub finds v0 rotten, which is clean. v1 is written before that is certain, and what is cached of the block

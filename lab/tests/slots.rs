@@ -415,12 +415,14 @@ mod planted {
     /// Histories that a planted bug is tried with at the most.
     const SEEDS_MAX: u64 = 10_000;
 
-    /// Bugs of the checksums on the device.
-    const PLANTED: [Mutation; 4] = [
+    /// Bugs of the checksums on the device, and of what a start believes of transactions.
+    const PLANTED: [Mutation; 6] = [
         Mutation::AreaOpenUnflushed,
         Mutation::AreaClosedUnflushed,
         Mutation::ForgetSlotChecksums,
         Mutation::TrustRottenChecksums,
+        Mutation::OlderPageCounts,
+        Mutation::OlderRecordCounts,
     ];
 
     fn first_found(mutation: Mutation) -> Result<(u64, String), String> {
@@ -440,7 +442,7 @@ mod planted {
     }
 
     #[test]
-    fn the_swarm_finds_bugs_of_the_checksums() {
+    fn the_swarm_finds_bugs_of_checksums_and_transactions() {
         let mut missed = Vec::new();
         for mutation in PLANTED {
             match first_found(mutation) {

@@ -3,7 +3,7 @@
 //! There are two, written in turn by the parity of the transaction. Of the valid ones the higher transaction
 //! counts: of each page's two places it chooses the newer one that is not newer than it.
 
-use super::bytes::{array, counter_at, put, seal, u8_at, u32_at, unseal};
+use super::bytes::{array, counter_at, put, seal, u8_at, u32_at, u64_at, unseal};
 use super::{COUNTER_MAX, FormatError, SetId, TREE_LEVELS_MAX, VERSION};
 use crate::number::index_wide;
 use crate::units::{BLOCK_BYTES, VOLUMES_MAX};
@@ -29,6 +29,9 @@ pub struct CommitRecord {
     pub leaf_pieces: u32,
     /// How often they are doubled in the tree of each volume; 0 without trees.
     pub leaf_doublings: [u8; VOLUMES_MAX],
+    /// A sum over the versions of all pages that count, by which a start notices that one of them rotted. Earlier versions wrote
+    /// none; it stands behind a byte that is 1.
+    pub versions_sum: Option<u64>,
 }
 
 impl CommitRecord {
@@ -69,6 +72,8 @@ impl CommitRecord {
         put(bytes, 40, &self.transaction.to_le_bytes());
         put(bytes, 48, &self.leaf_pieces.to_le_bytes());
         put(bytes, 52, &self.leaf_doublings);
+        bytes[68] = u8::from(self.versions_sum.is_some());
+        put(bytes, 72, &self.versions_sum.unwrap_or_default().to_le_bytes());
         seal(bytes, MAGIC, VERSION);
     }
 
@@ -91,6 +96,11 @@ impl CommitRecord {
             tree_levels: u8_at(bytes, 15)?,
             leaf_pieces: u32_at(bytes, 48)?,
             leaf_doublings: array(bytes, 52)?,
+            versions_sum: match (u8_at(bytes, 68)?, u64_at(bytes, 72)?) {
+                (0, 0) => None,
+                (1, sum) => Some(sum),
+                _ => return Err(FormatError::Field("versions_sum")),
+            },
         };
         record.validate()?;
         Ok(record)

@@ -48,6 +48,7 @@ fn commit_record() -> CommitRecord {
         tree_levels: 13,
         leaf_pieces: 32,
         leaf_doublings: [0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        versions_sum: Some(0x0102_0304_0506_0708),
     }
 }
 
@@ -125,7 +126,11 @@ fn a_commit_record_and_a_lost_table_are_these_bytes() {
     assert_eq!((&bytes[..8], &bytes[12..16]), (&b"FBAYCMIT"[..], &[2, 0, 1, 13][..]));
     assert_eq!(bytes[16..32], SET);
     assert_eq!(bytes[32..52], [5, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0, 0]);
-    assert!((52..BLOCK).all(|at| bytes[at] == if at == 53 { 3 } else { 0 }));
+    assert!((52..68).all(|at| bytes[at] == if at == 53 { 3 } else { 0 }));
+    assert_eq!(bytes[68..80], [1, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1]);
+    assert!(bytes[80..].iter().all(|&byte| byte == 0));
+    let earlier = CommitRecord { versions_sum: None, ..commit_record() };
+    assert!(encode_record(&earlier)[68..].iter().all(|&byte| byte == 0), "as those that had no sum");
     let bytes = encode_lost(&lost_table());
     assert_eq!((&bytes[..8], &bytes[16..32]), (&b"FBAYLOST"[..], &SET[..]));
     assert_eq!(bytes[32..48], [4, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
@@ -346,6 +351,7 @@ fn fields_that_are_never_written_are_refused() {
     };
     assert_eq!(commit(&|_| ()), Ok(9));
     assert_eq!(commit(&|bytes| bytes[14] = 2), Err(FormatError::Field("clean_stop")));
+    assert_eq!(commit(&|bytes| bytes[68] = 0), Err(FormatError::Field("versions_sum")), "a sum that is none");
     assert_eq!(commit(&|bytes| bytes[15] = 17), Err(FormatError::Field("tree_levels")));
     assert_eq!(commit(&|bytes| bytes[48] = 0), Err(FormatError::Field("tree_levels")));
     assert_eq!(commit(&|bytes| bytes[52] = 41), Err(FormatError::Field("leaf_doublings")));

@@ -201,6 +201,12 @@ impl TreePage {
         seal(set_id, Kind::Tree, page, transaction, bytes);
     }
 
+    /// Its part of the planes.
+    #[must_use]
+    pub fn into_content(self) -> Vec<u8> {
+        self.content
+    }
+
     /// Reads a page from the first [`PAIRED_PAGE_BYTES`] of `bytes`.
     ///
     /// # Errors

@@ -29,7 +29,7 @@ use crate::salvage::Dirty;
 use crate::store::log;
 use crate::store::log::recovery::OpenedLog;
 use crate::store::log::scan::ScanError;
-use crate::store::slots::records::persistence::commit::MissingPage;
+use crate::store::slots::records::persistence::commit::PagesError;
 use crate::store::slots::recovery::plan::PlanError;
 use crate::store::slots::{self, SlotStore};
 use crate::store::{Durability, Lookup};
@@ -103,9 +103,15 @@ pub enum OpenError {
     /// No valid transaction is recorded.
     #[error("There is no record of any transaction that can be trusted")]
     NoCommit,
-    /// A page of the last transaction is missing.
+    /// A record of transactions was written and cannot be read: it may be the one that counts.
+    #[error("A record of the slots' transactions cannot be trusted: {error}")]
+    CommitRecord {
+        /// The error in it.
+        error: FormatError,
+    },
+    /// Nobody can tell which pages of the slots' mappings count.
     #[error(transparent)]
-    MissingPage(#[from] MissingPage),
+    Pages(#[from] PagesError),
     /// A tree of dirty bits cannot be read.
     #[error("Page {page} of the trees of dirty bits cannot be trusted: {error}")]
     TreePage {

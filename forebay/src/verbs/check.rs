@@ -151,8 +151,8 @@ fn repair(image: &mut CacheImage, spec: &DeviceSpec) -> Result<()> {
         .map_err(|error| anyhow!("the cache {spec} cannot be repaired: {error}"))?;
     if taken_back > 0 {
         notice(format_args!(
-            "{taken_back} slots held data that their origins may not have; it is given up, and the origins decide \
-             what is read there"
+            "{taken_back} slots may have held data that their origins do not have; it is given up, and the origins \
+             decide what is read there"
         ));
     }
     Ok(())

@@ -142,7 +142,7 @@ const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
         "sectors1=8192 sectors2=8192 segments=64 cuts=10 pause_ms=1 kills=41 doubles=42 detach=0 \
          faulty=94 cache_flush_error=40666 cache_rot=200605 cache_gone=4 origin_us=4999 idle_ms=300 \
          work_kib=16384 extents=65536 slot_blocks=0 ways=0 slots=64 area_idle_ms=1000 unflushed_blocks=0 \
-         lag_ms=30000 half_turns=0 half_losses=0 half_rot=0",
+         lag_ms=30000 half_turns=0 half_losses=0 half_rot=0 record_rot=0",
         "when the cache failed, a read did not know the checksum of a block that a write was about to change",
     ),
     (
@@ -230,7 +230,7 @@ const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
     (
         "dm-cache@3.9",
         "1320009716",
-        "",
+        "record_rot=0",
         "the origin lost a write with a flush that failed, and readers saw that; a slot had a copy, stayed mapped, and brought \
          it back after a power cut",
     ),
@@ -301,7 +301,7 @@ const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
     (
         "enhanceio",
         "2754922039",
-        "remote=7 server_losses=60000 server_deaths=40 group_calls=32",
+        "remote=7 server_losses=60000 server_deaths=40 group_calls=32 record_rot=0",
         "lab: zeroes that a server lost looked like zeroes that were to be sent again",
     ),
     (
@@ -352,21 +352,21 @@ const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
     (
         "flashcache",
         "2840002569",
-        "origin_read_error=30000 origin_write_error=30000 remote=5 server_losses=5000 group_calls=4",
+        "origin_read_error=30000 origin_write_error=30000 remote=5 server_losses=5000 group_calls=4 record_rot=0",
         "lab: a server lost what lay under a write that a kill took",
     ),
     (
         "flashcache",
         "2840022756",
         "discards=4 origin_flush_error=100000 origin_discards=0 origin_changes=40 older_copies=30 remote=3 \
-         server_losses=20000 server_deaths=40 group_calls=8",
+         server_losses=20000 server_deaths=40 group_calls=8 record_rot=0",
         "lab: a flush of a connection that was over failed, and nobody was told",
     ),
     (
         "dm-cache",
         "2840024761",
         "mode1=3 discards=4 origin_read_error=30000 origin_write_error=30000 detaches=40 additions=60 \
-         remote=7 server_losses=60000 server_deaths=100 group_calls=8",
+         remote=7 server_losses=60000 server_deaths=100 group_calls=8 record_rot=0",
         "lab: a loss was forgotten before all was told that had been heard before it",
     ),
     (
@@ -407,7 +407,7 @@ const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
         "dm-cache",
         "4200000007",
         "mode_changes=40 origin_read_error=3000 origin_write_error=30000 detaches=40 additions=60 remote=1 \
-         server_deaths=100 group_calls=8",
+         server_deaths=100 group_calls=8 record_rot=0",
         "what a failed write had done was read, then lost with its server, and the next flush succeeded",
     ),
     (

@@ -154,6 +154,8 @@ knobs! {
     give_ups = 0,
     /// Writes of the cache after which a sector of its metadata rots, in a million.
     metadata_rot = 0,
+    /// Per cent of crashes and stops behind which a record of slots rots.
+    record_rot = 0,
     /// Per cent of crashes at a moment most likely to find a bug: see `aims.rs`.
     aimed = 0,
     /// Blocks of a slot; 0 for a log.

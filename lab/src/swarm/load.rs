@@ -583,7 +583,10 @@ impl<'a> Load<'a> {
             0
         };
         world.settle_rot(strikes);
-        while !world.is_metadata_rotten() && !world.has_stale() && self.per_cent(Knob::recovery_cuts) {
+        self.rot_a_record(world);
+        let may_be_cut =
+            |world: &World| !world.is_metadata_rotten() && !world.are_records_rotten() && !world.has_stale();
+        while may_be_cut(world) && self.per_cent(Knob::recovery_cuts) {
             if !world.is_mirrored() {
                 world.cache().faults.heal();
             }
@@ -609,6 +612,11 @@ impl<'a> Load<'a> {
                 Err(_) if may_fail => world.cache().faults.heal(),
                 Err(Refusal::Cache(OpenError::ChecksumPage { .. })) => {
                     world.repair_checksums()?;
+                    world.settle_rot(0);
+                }
+                Err(Refusal::Cache(_)) if world.are_records_rotten() => {
+                    Load::heal(world);
+                    self.until_done(|changes| world.repair(changes))?;
                     world.settle_rot(0);
                 }
                 Err(Refusal::Cache(OpenError::Scan(ScanError::Corrupt { .. })))

@@ -267,6 +267,13 @@ impl Load<'_> {
         world.start_retired()
     }
 
+    /// A record of slots may rot.
+    pub(super) fn rot_a_record(&mut self, world: &mut World) {
+        if world.setup().slots.is_some() && self.off.per_cent(self.get(Knob::record_rot)) {
+            world.rot_record_by_chance(|bound| self.off.random.below(bound));
+        }
+    }
+
     /// Repairs a log that is refused. False if it is not to be.
     pub(super) fn repair(&mut self, world: &mut World) -> Result<bool, Violation> {
         if !self.off.per_cent(self.get(Knob::repairs)) {

@@ -294,6 +294,10 @@ impl Options {
         if random.one_in(4) {
             self.set(Knob::cache_rot, random.between(10_000, 500_000));
         }
+        let random = &mut Random::new(self.seed).fork(0x0_4ec0);
+        if random.one_in(4) {
+            self.set(Knob::record_rot, random.between(10, 60));
+        }
         self
     }
 

@@ -116,6 +116,7 @@ impl World {
         self.abandoned = [false; VOLUMES_MAX];
         self.is_bypassed = [false; VOLUMES_MAX];
         (self.is_edit_alone, self.is_metadata_rotten, self.is_cache_lossy) = (false, false, false);
+        self.rotten_records.clear();
         self.is_end_lost = false;
         self.known.clear();
         self.rotten.clear();

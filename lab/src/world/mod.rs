@@ -196,6 +196,8 @@ pub struct World {
     lost_under_cache: BTreeSet<(usize, u64)>,
     /// Some metadata of the cache rotted: it may be refused.
     is_metadata_rotten: bool,
+    /// Sectors of records of slots that rotted since the last start: it serves what is right, or refuses.
+    rotten_records: BTreeSet<u64>,
     /// Blocks of slots whose checksums the process knows, by their number on the device.
     known: BTreeSet<u64>,
     /// Sectors of the cache that rotted: what was there, and what is.
@@ -283,6 +285,7 @@ impl World {
             is_bypassed: [false; VOLUMES_MAX],
             lost_under_cache: BTreeSet::new(),
             is_metadata_rotten: false,
+            rotten_records: BTreeSet::new(),
             known: BTreeSet::new(),
             rotten: BTreeMap::new(),
             asked_sizes: Vec::new(),

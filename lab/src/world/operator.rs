@@ -186,13 +186,13 @@ impl World {
         Ok(is_done)
     }
 
-    /// Repairs a log that is refused. What the repair may lose is any block of which the log had an entry: such a block may
-    /// read as any content that it ever had; every other one reads as before.
+    /// Repairs a cache that is refused. What the repair may lose is any block of which the log had an entry, or any at all where
+    /// records of slots rotted: such a block may read as any content that it ever had; every other one reads as before.
     ///
     /// # Errors
     /// A violation.
     pub fn repair(&mut self, changes: u64) -> Result<bool, Violation> {
-        let mentioned = self.mentioned_in_log();
+        let mentioned = if self.setup.slots.is_some() { self.all_ranges() } else { self.mentioned_in_log() };
         let budget_bytes = self.setup.options().index_budget_bytes;
         let mut image = CutImage::cut_after(&mut self.cache, changes);
         let repaired = check::repair(&mut image, budget_bytes);
@@ -205,10 +205,18 @@ impl World {
             return self.is_sound().map(|()| false);
         }
         match repaired {
-            Ok(_) => self.note(What::Behind { volume: 0, what: "repaired" }),
-            Err(error) => self.fail(Kind::Contract, format!("a log cannot be repaired: {error}")),
+            Ok(_) => {
+                self.rotten_records.clear();
+                self.note(What::Behind { volume: 0, what: "repaired" });
+            }
+            Err(error) => self.fail(Kind::Contract, format!("a cache cannot be repaired: {error}")),
         }
         self.is_sound().map(|()| true)
+    }
+
+    fn all_ranges(&self) -> Vec<(usize, SectorRange)> {
+        let whole = |volume| (volume, SectorRange { start: 0, sectors: self.volume_sectors(volume) });
+        (0..self.volumes()).map(whole).collect()
     }
 
     /// The ranges of all entries in the log, dead ones and those of rotten headers included.

@@ -10,7 +10,10 @@ use crate::oracle::Moment;
 use crate::violation::{Kind, Violation};
 use engine::check;
 use engine::effect::Target;
-use engine::format::{ChecksumPage, ChecksumSector, FormatError, SlotLayout, Superblock};
+use engine::format::{
+    COMMIT_RECORD_OFFSETS, ChecksumPage, ChecksumSector, FormatError, LOST_TABLE_OFFSETS, LostTable,
+    SlotLayout, Superblock,
+};
 use engine::recovery::{OpenError, inspect, load_superblock};
 use engine::units::{BLOCK_BYTES, SECTORS_PER_BLOCK};
 use std::collections::BTreeSet;
@@ -195,6 +198,38 @@ impl World {
             let bit = self.random.below(4096) as usize;
             self.rot_cache(sector, bit);
         }
+    }
+
+    /// Lets a sector rot that has records of slots, of transactions or of trees. False if it has nothing durable of these.
+    pub fn rot_record(&mut self, sector: u64, bit: usize) -> bool {
+        let is_record = matches!(self.cache.read(sector, 1)[0], Sector::Bytes(_));
+        let is_done = is_record && self.cache.rot(sector, bit);
+        if is_done {
+            self.rotten_records.insert(sector);
+            self.has_rotten(sector);
+        }
+        is_done
+    }
+
+    /// Lets a sector of the records of slots rot, drawn by `draw`.
+    pub fn rot_record_by_chance(&mut self, mut draw: impl FnMut(u64) -> u64) {
+        let pages =
+            LOST_TABLE_OFFSETS[1] + LostTable::BYTES as u64..self.checksum_sectors().start * SECTOR as u64;
+        let records = COMMIT_RECORD_OFFSETS[0]..LOST_TABLE_OFFSETS[0];
+        let region = if draw(8) == 0 { records } else { pages };
+        let sectors = region.start / SECTOR as u64..region.end / SECTOR as u64;
+        let written: Vec<u64> =
+            sectors.filter(|sector| matches!(self.cache.read(*sector, 1)[0], Sector::Bytes(_))).collect();
+        if !written.is_empty() {
+            let sector = written[draw(written.len() as u64) as usize];
+            self.rot_record(sector, draw(4096) as usize);
+        }
+    }
+
+    /// Whether records of slots rotted since the last start.
+    #[must_use]
+    pub fn are_records_rotten(&self) -> bool {
+        !self.rotten_records.is_empty()
     }
 
     /// Repairs checksums of slots that rotted, as an operator does: a start refuses them.

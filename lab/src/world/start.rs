@@ -190,6 +190,7 @@ impl World {
             self.expect_growth_noticed(&opened, growths)?;
         }
         self.opened(opened, pair)?;
+        self.rotten_records.clear();
         Ok(Ok(()))
     }
 

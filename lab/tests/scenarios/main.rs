@@ -82,6 +82,7 @@ mod late;
 mod lost;
 mod mirror;
 mod order;
+mod records;
 mod recovery;
 mod scrub;
 mod segments;
@@ -156,6 +157,7 @@ const ALL: &[&[Scenario]] = &[
     lost::SCENARIOS,
     mirror::SCENARIOS,
     order::SCENARIOS,
+    records::SCENARIOS,
     scrub::SCENARIOS,
     succession::SCENARIOS,
     slots::SCENARIOS,

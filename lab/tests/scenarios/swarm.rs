@@ -46,6 +46,8 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::AreaClosedUnflushed, "the worlds here have no slots"),
     (Mutation::ForgetSlotChecksums, "the worlds here have no slots"),
     (Mutation::TrustRottenChecksums, "the worlds here have no slots"),
+    (Mutation::OlderPageCounts, "the worlds here have no slots"),
+    (Mutation::OlderRecordCounts, "the worlds here have no slots"),
     (Mutation::LostForgotten, "the worlds here have no slots"),
     (Mutation::FoundBeforeFlush, "the worlds here have no slots"),
     (Mutation::TrustWrittenAround, "the worlds here have no slots"),

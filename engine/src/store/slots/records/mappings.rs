@@ -282,6 +282,7 @@ impl Mappings {
             tree_levels: layout.tree_levels(),
             leaf_pieces: trees.map_or(0, Trees::leaf_pieces),
             leaf_doublings: trees.map_or_else(Default::default, Trees::doublings),
+            versions_sum: Some(self.commit.running_sum()),
         }
         .encode(bytes);
     }

@@ -2,13 +2,17 @@
 //!
 //! The version of a page that counts is the newest one that is not newer than the record. After a clean stop dirty
 //! slots are recorded; after a crash all mapped slots count as dirty, or with trees those below a marked leaf.
+//!
+//! What is not whole may be torn, or have rotted (rule 5). A record has one sector with anything in it, so it is never
+//! torn: one that cannot be read has rotted. A page that cannot be read was torn if the sum in the record is that of the
+//! pages that are left.
 
 use crate::composition::Composition;
 use crate::composition::axes::{BitTree as BitTreeChoice, PersistenceChoice};
 use crate::composition::stored::StoredError;
 use crate::format::{
-    COMMIT_RECORD_OFFSETS, CommitPage, CommitRecord, PAIRED_PAGE_BYTES, SetId, SlotLayout, SlotPersistence,
-    SlotRecord, Superblock, TreePage, TreePlanes, TreeShape,
+    COMMIT_RECORD_OFFSETS, CommitPage, CommitRecord, FormatError, PAIRED_PAGE_BYTES, SetId, SlotLayout,
+    SlotPersistence, SlotRecord, Superblock, TreePage, TreePlanes, TreeShape,
 };
 use crate::image::Image;
 use crate::machine::volume::Volume;
@@ -32,22 +36,61 @@ pub(in crate::store::slots) struct FoundMappings {
     trees: [Option<FoundTree>; VOLUMES_MAX],
 }
 
+/// The records of a cache.
+pub(in crate::store::slots) struct FoundRecords {
+    /// The newest one that can be read.
+    pub last: CommitRecord,
+    /// The error in the other one: nobody knows whether it is the newer one.
+    pub damage: Option<FormatError>,
+}
+
+/// Reads both records.
+pub(in crate::store::slots) fn find_records<I: Image>(
+    image: &mut I,
+    set_id: &SetId,
+) -> Result<FoundRecords, OpenError> {
+    let (mut last, mut damage): (Option<CommitRecord>, Option<FormatError>) = (None, None);
+    let mut is_one_unwritten = false;
+    for offset_bytes in COMMIT_RECORD_OFFSETS {
+        let bytes = read(image, offset_bytes, CommitRecord::BYTES)?;
+        match CommitRecord::decode(&bytes) {
+            Ok(record) if record.set_id == *set_id => {
+                last = last.filter(|last| last.transaction > record.transaction).or(Some(record));
+            }
+            Ok(_) => damage = Some(FormatError::Field("set id")),
+            Err(_) if is_unwritten(&bytes) => is_one_unwritten = true,
+            Err(error) => damage = Some(error),
+        }
+    }
+    let last = last.ok_or(OpenError::NoCommit)?;
+    // The second one is written by the first transaction.
+    if is_one_unwritten && last.transaction > 0 {
+        damage = Some(FormatError::Magic);
+    }
+    Ok(FoundRecords { last, damage })
+}
+
+/// Whether no transaction was ever committed, whatever the first record says: the first transaction writes the second one.
+pub(in crate::store::slots) fn is_new<I: Image>(image: &mut I) -> Result<bool, OpenError> {
+    read(image, COMMIT_RECORD_OFFSETS[CommitRecord::place(1)], CommitRecord::BYTES)
+        .map(|bytes| is_unwritten(&bytes))
+}
+
+fn is_unwritten(bytes: &[u8]) -> bool {
+    bytes.iter().all(|&byte| byte == 0)
+}
+
 /// The record that counts.
 pub(in crate::store::slots) fn last_record<I: Image>(
     image: &mut I,
     set_id: &SetId,
+    mutations: Mutations,
 ) -> Result<CommitRecord, OpenError> {
-    let mut last: Option<CommitRecord> = None;
-    for offset_bytes in COMMIT_RECORD_OFFSETS {
-        let bytes = read(image, offset_bytes, CommitRecord::BYTES)?;
-        let record = CommitRecord::decode(&bytes).ok().filter(|record| record.set_id == *set_id);
-        if let Some(record) = record
-            && last.is_none_or(|last| last.transaction < record.transaction)
-        {
-            last = Some(record);
-        }
+    let FoundRecords { last, damage } = find_records(image, set_id)?;
+    match damage {
+        Some(error) if !mutations.has(Mutation::OlderRecordCounts) => Err(OpenError::CommitRecord { error }),
+        _ => Ok(last),
     }
-    last.ok_or(OpenError::NoCommit)
 }
 
 /// A mapping, which counts if its volume does.
@@ -69,9 +112,10 @@ pub(in crate::store::slots) fn read_mappings<I: Image>(
     superblock: &Superblock,
     layout: &SlotLayout,
     record: CommitRecord,
+    mutations: Mutations,
     finding: &mut Finding,
 ) -> Result<FoundMappings, OpenError> {
-    let mut found = FoundMappings::find(image, superblock, layout, record)?;
+    let mut found = FoundMappings::find(image, superblock, layout, record, mutations)?;
     let mut void_pages = Vec::new();
     found.each(image, superblock, layout, |mapping| {
         if mapping.is_known {
@@ -93,30 +137,15 @@ impl FoundMappings {
         superblock: &Superblock,
         layout: &SlotLayout,
         record: CommitRecord,
+        mutations: Mutations,
     ) -> Result<FoundMappings, OpenError> {
         if record.tree_levels != layout.tree_levels() {
             return Err(StoredError::OtherLayout { placement: "other slots" }.into());
         }
         let set_id = &superblock.set_id;
-        let slot_pages = layout.slot_pages();
-        let pages = slot_pages + layout.tree_pages();
-        // The transaction of every page at either place.
-        let mut versions = alloc::vec![[None; 2]; index(pages)];
-        for place in [0, 1] {
-            let slots = |page| layout.slot_page_offset_bytes(page, place);
-            each_page(image, slot_pages, slots, |page, bytes| {
-                let found = CommitPage::decode(set_id, bytes).ok().filter(|found| found.page == page);
-                versions[index(page)][index(place)] = found.map(|found| found.transaction);
-                Ok(())
-            })?;
-            let trees = |page| layout.tree_page_offset_bytes(page, place);
-            each_page(image, layout.tree_pages(), trees, |page, bytes| {
-                let found = TreePage::decode(set_id, bytes).ok().filter(|found| found.page == page);
-                versions[index(slot_pages + page)][index(place)] = found.map(|found| found.transaction);
-                Ok(())
-            })?;
-        }
-        let opened = Opened::find(record.transaction, versions)?;
+        let versions = find_versions(image, set_id, layout)?;
+        let versions_sum = record.versions_sum.filter(|_| !mutations.has(Mutation::OlderPageCounts));
+        let opened = Opened::find(record.transaction, versions_sum, versions)?;
         let mut trees: [Option<FoundTree>; VOLUMES_MAX] = Default::default();
         if record.transaction > 0
             && let SlotPersistence::BitTree { tree } = layout.persistence()
@@ -158,6 +187,32 @@ impl FoundMappings {
             Ok(())
         })
     }
+}
+
+/// The transactions of the versions of every page at its two places, those of trees behind those of mappings. `None` where a page
+/// cannot be read.
+pub(in crate::store::slots) fn find_versions<I: Image>(
+    image: &mut I,
+    set_id: &SetId,
+    layout: &SlotLayout,
+) -> Result<Vec<[Option<u64>; 2]>, OpenError> {
+    let slot_pages = layout.slot_pages();
+    let mut versions = alloc::vec![[None; 2]; index(slot_pages + layout.tree_pages())];
+    for place in [0, 1] {
+        let slots = |page| layout.slot_page_offset_bytes(page, place);
+        each_page(image, slot_pages, slots, |page, bytes| {
+            let found = CommitPage::decode(set_id, bytes).ok().filter(|found| found.page == page);
+            versions[index(page)][index(place)] = found.map(|found| found.transaction);
+            Ok(())
+        })?;
+        let trees = |page| layout.tree_page_offset_bytes(page, place);
+        each_page(image, layout.tree_pages(), trees, |page, bytes| {
+            let found = TreePage::decode(set_id, bytes).ok().filter(|found| found.page == page);
+            versions[index(slot_pages + page)][index(place)] = found.map(|found| found.transaction);
+            Ok(())
+        })?;
+    }
+    Ok(versions)
 }
 
 fn read_planes<I: Image>(

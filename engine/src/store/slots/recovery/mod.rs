@@ -163,12 +163,14 @@ pub(crate) fn read<I: Image>(
     let record = match layout.persistence() {
         SlotPersistence::SyncSector => None,
         SlotPersistence::Commit | SlotPersistence::BitTree { .. } => {
-            Some(last_record(image, &superblock.set_id)?)
+            Some(last_record(image, &superblock.set_id, options.mutations)?)
         }
     };
     let mut finding = Finding::new(&superblock, &layout, &composition, record.as_ref());
     let mappings = match record {
-        Some(record) => Some(read_mappings(image, &superblock, &layout, record, &mut finding)?),
+        Some(record) => {
+            Some(read_mappings(image, &superblock, &layout, record, options.mutations, &mut finding)?)
+        }
         None => {
             read_slot_pages(image, &superblock, &layout, options, &mut finding)?;
             None
@@ -307,6 +309,15 @@ pub(crate) fn format<I: Image>(
         }
         return Ok(());
     }
+    write_first_record(image, superblock, layout)
+}
+
+/// Writes the record of a cache of which nothing was committed yet.
+fn write_first_record<I: Image>(
+    image: &mut I,
+    superblock: &Superblock,
+    layout: &SlotLayout,
+) -> Result<(), Errno> {
     let composition = Composition::parse(&superblock.composition);
     let leaf_pieces = match composition.map(|composition| composition.persistence) {
         Ok(PersistenceChoice::BitTree(tree)) => tree.leaf_pieces,
@@ -320,6 +331,7 @@ pub(crate) fn format<I: Image>(
         tree_levels: layout.tree_levels(),
         leaf_pieces,
         leaf_doublings: Default::default(),
+        versions_sum: None,
     };
     let mut bytes = vec![0; CommitRecord::BYTES];
     image.write(COMMIT_RECORD_OFFSETS[1], &bytes)?;

@@ -1,7 +1,8 @@
 //! The records of slots of a cache that is not running, by page or by transactions: verified, listed, repaired.
 //!
 //! Recovery refuses impossible records, because a record may be the only trace of dirty data (rule 5). A repair takes
-//! such records back. The content of their slots is then unknown: the origin decides. Recovery refuses rotten checksums, too. A
+//! such records back, and with transactions all that nobody can be certain of (`transactions.rs`). The content of their slots is
+//! then unknown: the origin decides. Recovery refuses rotten checksums, too. A
 //! repair has their areas open: what is there counts as right, whether it rotted or not.
 
 use crate::composition::Composition;
@@ -10,10 +11,11 @@ use crate::format::{
     ChecksumPage, FormatError, SlotLayout, SlotPage, SlotPersistence, SlotRecord, Superblock,
 };
 use crate::image::Image;
+use crate::mutation::Mutations;
 use crate::number::{index, wide};
 use crate::recovery::OpenError;
 pub(crate) use crate::store::slots::records::checksums::{AreaDamage, each_area};
-use crate::store::slots::recovery::mappings::{FoundMappings, Mapping, last_record};
+use crate::store::slots::recovery::mappings::{FoundMappings, Mapping, find_versions, last_record};
 use crate::store::slots::recovery::plan::{Pages, Plan, PlanError};
 use crate::store::slots::start::set_map;
 use crate::store::slots::table::SlotTable;
@@ -22,6 +24,8 @@ use crate::units::{PieceKey, SECTORS_PER_BLOCK};
 use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
+
+mod transactions;
 
 /// Pages of one read.
 const PAGES_TOGETHER: u32 = 256;
@@ -113,10 +117,17 @@ fn walk_mappings<I: Image>(
     composition: &Composition,
     visit: &mut dyn FnMut(Found),
 ) -> Result<(), OpenError> {
-    let commit = last_record(image, &superblock.set_id)?;
+    let commit = last_record(image, &superblock.set_id, Mutations::NONE)?;
     let is_clean_stop = superblock.clean_stop && commit.clean_stop;
     let mut plan = empty_plan(Pages::Commit, is_clean_stop, layout, composition);
-    let found = FoundMappings::find(image, superblock, layout, commit)?;
+    let found = FoundMappings::find(image, superblock, layout, commit, Mutations::NONE);
+    let found = match found {
+        Err(error @ OpenError::Pages(_)) => {
+            visit_damaged_pages(image, superblock, layout, visit)?;
+            return Err(error);
+        }
+        found => found?,
+    };
     found.each(image, superblock, layout, |mapping| {
         let Mapping { slot, page_offset_bytes, record, is_known, is_suspect, .. } = mapping;
         let known = Ok(is_known.then_some(record));
@@ -131,6 +142,26 @@ fn walk_mappings<I: Image>(
         });
         Ok(())
     })
+}
+
+/// Calls `visit` with each place of a page of mappings that cannot be read. One of them may have been torn by a crash; which one,
+/// nobody knows.
+fn visit_damaged_pages<I: Image>(
+    image: &mut I,
+    superblock: &Superblock,
+    layout: &SlotLayout,
+    visit: &mut dyn FnMut(Found),
+) -> Result<(), OpenError> {
+    let versions = find_versions(image, &superblock.set_id, layout)?;
+    for (page, found) in (0..layout.slot_pages()).zip(versions) {
+        for (place, _) in (0..).zip(found).filter(|(_, version)| version.is_none()) {
+            let slot = page * layout.page_slots();
+            let page_offset_bytes = layout.slot_page_offset_bytes(page, place);
+            let error = RecordError::Damaged(FormatError::Checksum);
+            visit(Found::Error { slot, page_offset_bytes, error });
+        }
+    }
+    Ok(())
 }
 
 fn walk_slot_pages<I: Image>(
@@ -198,21 +229,34 @@ fn for_each_page<I: Image>(
 }
 
 /// Takes back the records that recovery would refuse: damaged ones, impossible ones, and both of two that claim one
-/// piece. Returns their number; durable on return.
+/// piece; of transactions all that is not certain. Returns their number; durable on return.
 ///
 /// # Errors
-/// The device's errno. What was taken back until then stays so, the rest can be taken back by another call.
+/// If the device fails, or no transaction is known. What was taken back until then stays so, the rest can be taken back by
+/// another call.
 pub fn repair<I: Image>(
     image: &mut I,
     superblock: &Superblock,
     layout: &SlotLayout,
     composition: &Composition,
-) -> Result<u64, Errno> {
-    open_rotten_areas(image, superblock, layout, composition)?;
-    if layout.persistence() != SlotPersistence::SyncSector {
-        // Transactions need no repair: a page that is not whole has its other version.
-        return Ok(0);
+) -> Result<u64, OpenError> {
+    open_rotten_areas(image, superblock, layout, composition).map_err(OpenError::Device)?;
+    match layout.persistence() {
+        SlotPersistence::SyncSector => {
+            repair_slot_pages(image, superblock, layout, composition).map_err(OpenError::Device)
+        }
+        SlotPersistence::Commit | SlotPersistence::BitTree { .. } => {
+            transactions::repair(image, superblock, layout)
+        }
     }
+}
+
+fn repair_slot_pages<I: Image>(
+    image: &mut I,
+    superblock: &Superblock,
+    layout: &SlotLayout,
+    composition: &Composition,
+) -> Result<u64, Errno> {
     let mut void = BTreeSet::new();
     let mut unreadable = None;
     walk_slot_pages(image, superblock, layout, composition, &mut |found| {

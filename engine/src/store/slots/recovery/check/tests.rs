@@ -196,7 +196,8 @@ fn everything_wrong_is_named_and_repaired() {
     assert!(!scene.starts());
 
     let Scene { disk, superblock, layout, composition } = &mut scene;
-    assert_eq!(repair(disk, superblock, layout, composition), Ok(5), "of two copies neither is newer");
+    let taken_back = repair(disk, superblock, layout, composition).expect("repaired");
+    assert_eq!(taken_back, 5, "of two copies neither is newer");
     assert_eq!(scene.recorded(), [(7, false)]);
     assert!(scene.starts() && check::check(&mut scene.disk).ok);
 }
@@ -210,7 +211,8 @@ fn a_page_that_cannot_be_read_hides_no_other_and_is_not_repaired() {
     assert_eq!(scene.errors(), [(0, RecordError::Unreadable(Errno::IO))]);
     assert_eq!(scene.recorded(), [(1000, false)]);
     let Scene { disk, superblock, layout, composition } = &mut scene;
-    assert_eq!(repair(disk, superblock, layout, composition), Err(Errno::IO));
+    let error = repair(disk, superblock, layout, composition).expect_err("it cannot be read");
+    assert!(matches!(error, OpenError::Device(Errno::IO)), "{error}");
 }
 
 #[test]
@@ -248,7 +250,7 @@ fn rotten_checksums_are_named_and_refused_until_they_are_repaired() {
     assert_eq!(found, [(page, check::Wrong::Checksums(FormatError::Checksum))]);
     assert!(!report.ok && !scene.starts());
     let Scene { disk, superblock, layout, composition } = &mut scene;
-    assert_eq!(repair(disk, superblock, layout, composition), Ok(0));
+    assert_eq!(repair(disk, superblock, layout, composition).expect("repaired"), 0);
     assert!(check::check(&mut scene.disk).ok && scene.starts());
     assert_eq!(scene.recorded(), [(8, false)]);
 }

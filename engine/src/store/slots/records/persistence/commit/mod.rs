@@ -18,6 +18,9 @@
 //!   last record in a volatile cache. If that one got lost after its pages were overwritten, the record before
 //!   it would find neither its pages nor those.
 //!
+//! * I5: a record has a sum over the versions of the pages that count. A start finds the same one, or a page that counts
+//!   has rotted: the version before it, which its other place may hold, does not count for it (rule 5).
+//!
 //! Changes after [`Commit::begin`] belong to the next transaction. A page of slots may all the same be encoded as
 //! late as its write is issued, so that not all of them have to be in memory: a later change in it is either a
 //! mapping whose data is complete, and covered by the flush that follows, or a removal. No piece gets another slot,
@@ -28,7 +31,7 @@
 //! Source: dm-cache, whose metadata is committed by writing a superblock after all blocks that it leads to. The
 //! flushes and the places are ours.
 
-use crate::number::to_u32;
+use crate::number::{index, to_u32};
 use crate::table::bits::Bits;
 use crate::units::Nanos;
 use alloc::collections::VecDeque;
@@ -96,6 +99,10 @@ pub struct Commit<W> {
     durable: u64,
     /// The place of each page that counts.
     places: Bits,
+    /// The transaction of each page that counts; 0 before the first.
+    versions: Vec<u64>,
+    /// The sum over these (I5).
+    versions_sum: u64,
     changed: Bits,
     changed_pages: Vec<u32>,
     changed_at: Option<Nanos>,
@@ -119,35 +126,62 @@ pub struct Opened {
     pub durable: u64,
     /// The place that counts, of every page; of no meaning where none was written.
     pub places: Bits,
+    /// The transaction of the version that counts, of every page; 0 where none was written.
+    pub versions: Vec<u64>,
     /// Pages to be written anew: those whose other place does not hold an older version (I3). All pages of a new
     /// cache.
     pub changed: Vec<u32>,
 }
 
-/// A page that a transaction has written is missing from the device.
+/// A reason why nobody can tell which pages count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("Page {page} is in neither of its places")]
-pub struct MissingPage {
-    /// Its number.
-    pub page: u32,
+pub enum PagesError {
+    /// A page that a transaction has written is missing from the device.
+    #[error("Page {page} of the slots' mappings is in neither of its places")]
+    Missing {
+        /// Its number.
+        page: u32,
+    },
+    /// The pages are not those of the last transaction: one that counts is damaged, and its other place has an older version.
+    #[error("The slots' mappings are not those of the last transaction: a page of them is damaged")]
+    Older,
+}
+
+/// The share of a page in the sum over all versions (I5).
+fn weight(page: u32, version: u64) -> u64 {
+    // As SplitMix64 mixes, so that no few pages make up for each other.
+    let seed = (u64::from(page) << 32).wrapping_add(version).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (seed ^ seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
+}
+
+/// The sum over the versions of all pages that were written, as a record of their transaction has it (I5).
+#[must_use]
+pub fn sum_of(versions: &[u64]) -> u64 {
+    let written = (0..).zip(versions).filter(|(_, version)| **version > 0);
+    written.fold(0, |sum: u64, (page, version)| sum.wrapping_add(weight(page, *version)))
 }
 
 impl Opened {
     /// A new cache of `pages` pages.
     #[must_use]
     pub fn formatted(pages: u32) -> Opened {
-        Opened { durable: 0, places: Bits::new(pages), changed: (0..pages).collect() }
+        let versions = alloc::vec![0; index(pages)];
+        Opened { durable: 0, places: Bits::new(pages), versions, changed: (0..pages).collect() }
     }
 
-    /// The pages that count if `durable` is the transaction of the record that counts, and `found` are the transactions
-    /// of each page at its two places, `None` where there is no valid page.
+    /// The pages that count if `durable` is the transaction of the record that counts, `versions_sum` the sum in it, if it has
+    /// one, and `found` are the transactions of each page at its two places, `None` where there is no valid page.
     ///
     /// # Errors
-    /// If a page is missing: the first transaction writes them all.
+    /// If a page is missing, as the first transaction writes them all, or the version of one is older than that which
+    /// counts.
     pub fn find(
         durable: u64,
+        versions_sum: Option<u64>,
         found: impl IntoIterator<Item = [Option<u64>; 2]>,
-    ) -> Result<Opened, MissingPage> {
+    ) -> Result<Opened, PagesError> {
         let found: Vec<_> = found.into_iter().collect();
         let mut opened = Opened::formatted(to_u32(found.len()));
         if durable == 0 {
@@ -158,14 +192,19 @@ impl Opened {
         for (page, found) in (0..).zip(found) {
             let [first, second] = found.map(|transaction| transaction.filter(|&number| number <= durable));
             let place = match (first, second) {
-                (None, None) => return Err(MissingPage { page }),
+                (None, None) => return Err(PagesError::Missing { page }),
                 (first, second) => second > first,
             };
             opened.places.put(page, place);
+            opened.versions[index(page)] = first.max(second).unwrap_or_default();
             // I3. A page that cannot be read may be a version that was cut off, and may be found another time.
             if first.is_none() || second.is_none() {
                 opened.changed.push(page);
             }
+        }
+        // I5.
+        if versions_sum.is_some_and(|sum| sum != sum_of(&opened.versions)) {
+            return Err(PagesError::Older);
         }
         Ok(opened)
     }
@@ -181,6 +220,8 @@ impl<W> Commit<W> {
             period_ns,
             durable: opened.durable,
             places: opened.places,
+            versions_sum: sum_of(&opened.versions),
+            versions: opened.versions,
             changed: Bits::new(pages),
             changed_pages: Vec::new(),
             changed_at: None,
@@ -214,6 +255,17 @@ impl<W> Commit<W> {
     #[must_use]
     pub fn next(&self) -> u64 {
         self.durable + 1 + u64::from(self.is_running())
+    }
+
+    /// The sum over the versions of all pages once the transaction that runs counts (I5).
+    #[must_use]
+    pub fn running_sum(&self) -> u64 {
+        let transaction = self.durable + 1;
+        self.running.iter().fold(self.versions_sum, |sum, &page| {
+            let old = self.versions[index(page)];
+            let without = if old > 0 { sum.wrapping_sub(weight(page, old)) } else { sum };
+            without.wrapping_add(weight(page, transaction))
+        })
     }
 
     fn is_running(&self) -> bool {
@@ -362,11 +414,13 @@ impl<W> Commit<W> {
 
     /// Makes the transaction count.
     fn finish(&mut self) {
+        self.versions_sum = self.running_sum();
         self.durable += 1;
         self.phase = Phase::Rest;
         for page in self.running.drain(..) {
             let place = self.places.get(page);
             self.places.put(page, !place);
+            self.versions[index(page)] = self.durable;
         }
         while self.waiting.front().is_some_and(|(transaction, _)| *transaction <= self.durable) {
             self.done.extend(self.waiting.pop_front().map(|(_, waiter)| waiter));

@@ -8,7 +8,7 @@ const PERIOD_NS: u64 = 1000;
 
 /// A cache that was in use, with its first transaction of this life behind it: transaction 5 counts.
 fn at_rest(pages: u32) -> Commit<u32> {
-    let opened = Opened::find(4, (0..pages).map(|_| [Some(4), Some(3)])).unwrap();
+    let opened = Opened::find(4, None, (0..pages).map(|_| [Some(4), Some(3)])).unwrap();
     let mut commit = Commit::new(opened, PERIOD_NS);
     run(&mut commit);
     assert_eq!((commit.durable(), commit.holds_all()), (5, 0));
@@ -50,7 +50,8 @@ fn done(commit: &mut Commit<u32>) -> Vec<u32> {
 
 #[test]
 fn a_start_flushes_and_commits_before_anything_else() {
-    let mut commit: Commit<u32> = Commit::new(Opened::find(4, [[Some(4), Some(3)]]).unwrap(), PERIOD_NS);
+    let mut commit: Commit<u32> =
+        Commit::new(Opened::find(4, None, [[Some(4), Some(3)]]).unwrap(), PERIOD_NS);
     assert!(!commit.wants_to_begin(T0));
     assert_eq!(commit.next_step(), Some(Step::Flush));
     assert_eq!(commit.next_step(), None);
@@ -137,13 +138,44 @@ fn what_counts_is_found_and_what_was_cut_off_is_written_anew() {
         // Torn, or never written.
         [None, Some(1)],
     ];
-    let opened = Opened::find(4, found).unwrap();
+    let opened = Opened::find(4, None, found).unwrap();
     assert_eq!([0, 1, 2, 3].map(|page| opened.places.get(page)), [false, true, false, true]);
     assert_eq!(opened.changed, [2, 3]);
-    assert_eq!(Opened::find(4, [[Some(4), None], [Some(5), None]]).unwrap_err(), MissingPage { page: 1 });
+    let missing = Opened::find(4, None, [[Some(4), None], [Some(5), None]]);
+    assert_eq!(missing.unwrap_err(), PagesError::Missing { page: 1 });
     // Nothing was written: every page is, whatever lies there.
-    let new = Opened::find(0, [[Some(1), None], [None, None]]).unwrap();
+    let new = Opened::find(0, None, [[Some(1), None], [None, None]]).unwrap();
     assert_eq!((new.durable, new.changed), (0, vec![0, 1]));
+}
+
+#[test]
+fn a_version_before_the_one_that_counts_is_refused() {
+    let mut commit = at_rest(3);
+    let mut places = [[4, 3]; 3];
+    for changed in [&[0, 2][..], &[2], &[0, 1, 2], &[]] {
+        changed.iter().for_each(|&page| commit.changed(page, T0));
+        commit.ask();
+        let begun = commit.begin();
+        let sum = commit.running_sum();
+        begun
+            .pages
+            .iter()
+            .for_each(|write| places[write.page as usize][write.place as usize] = begun.transaction);
+        finish(&mut commit, begun.pages.len());
+        assert_eq!(sum_of(&commit.versions), sum);
+        let find = |places: [[Option<u64>; 2]; 3]| Opened::find(begun.transaction, Some(sum), places);
+        let whole = places.map(|page| page.map(Some));
+        assert_eq!(find(whole).map(|opened| opened.versions), Ok(commit.versions.clone()));
+        for page in 0..3 {
+            let counts = usize::from(places[page][1] > places[page][0]);
+            let mut rotten = whole;
+            rotten[page][counts] = None;
+            assert_eq!(find(rotten).unwrap_err(), PagesError::Older, "page {page}");
+            let mut torn = whole;
+            torn[page][1 - counts] = None;
+            assert!(find(torn).is_ok(), "page {page}");
+        }
+    }
 }
 
 #[test]
