@@ -429,6 +429,13 @@ const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
         "mode0=0 origin_changes=40 older_copies=30 remote=5 server_losses=20000 server_deaths=40 group_calls=8",
         "lab: a volume was put on again with the server of a start that had been refused, and another disk",
     ),
+    (
+        "dm-cache@3.9",
+        "4400027453",
+        "mode_changes=40 origin_flush_error=5000 origin_changes=40 older_copies=30 remote=7 server_deaths=40 \
+         group_calls=32 record_rot=0",
+        "lab: a request that hung at a server was carried out when that died, long after its connection",
+    ),
 ];
 
 #[test]

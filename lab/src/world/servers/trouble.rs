@@ -2,6 +2,7 @@
 
 use super::{BREAK, LAND, Server, Servers, World, event};
 use crate::content::Tag;
+use crate::disk::faults::Fault;
 use crate::disk::{Content, Fate, Unflushed};
 use crate::random::Random;
 use crate::world::operations::InFlight;
@@ -345,6 +346,8 @@ fn delay_some(server: &mut Server, generation: u64, random: &mut Random, mut lan
                 server.sent.insert(number, sent);
                 lands(random.below(SETTLE_NS), number);
             }
+            // It never does, not even when the server dies, long after it could be in the way of others.
+            _ if matches!(server.sent[&number].fault, Some(Fault::Hang)) => drop(server.sent.remove(&number)),
             _ => (),
         }
     }
