@@ -193,7 +193,7 @@ const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
     (
         "bcache@3.10",
         "1500009451",
-        "",
+        "metadata_rot=0",
         "zeroes waited for others to go home, a fill's key for theirs, and a change for the fill, with the blocks of those others",
     ),
     (
@@ -435,6 +435,12 @@ const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
         "mode_changes=40 origin_flush_error=5000 origin_changes=40 older_copies=30 remote=7 server_deaths=40 \
          group_calls=32 record_rot=0",
         "lab: a request that hung at a server was carried out when that died, long after its connection",
+    ),
+    (
+        "forebay",
+        "4410000507",
+        "discards=4 remote=1 server_losses=20000 server_deaths=40 group_calls=4",
+        "lab: strict order forgot a write that was under way when its server died, and was sent again",
     ),
 ];
 

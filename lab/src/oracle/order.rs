@@ -136,11 +136,13 @@ impl OrderJudge {
         }
     }
 
-    /// The origin lost what it had of a sector, and no flush covers.
+    /// The origin lost what it had of a sector, and no flush covers. A change that is under way is sent again.
     pub fn lost(&mut self, sector: u64, now: Time) {
         let covered = self.flushes.last().copied().unwrap_or(0);
         let all = self.sectors.get_mut(&sector).into_iter().flat_map(|all| &mut all.seen);
-        for seen in all.filter(|seen| seen.required > covered && seen.own_flush.is_none()) {
+        let is_in_doubt =
+            |seen: &&mut Seen| seen.answered != NEVER && seen.required > covered && seen.own_flush.is_none();
+        for seen in all.filter(is_in_doubt) {
             seen.doubtful_since = seen.tag.map(|_| now).or(seen.doubtful_since);
             seen.required = NEVER;
         }
@@ -396,6 +398,18 @@ mod tests {
         history.write(3, 20);
         history.holds(20, 3);
         assert!(!history.is_allowed(), "it was read after that");
+    }
+
+    #[test]
+    fn a_change_under_way_comes_after_the_loss_of_a_part_of_it() {
+        let mut history = History::new();
+        let range = SectorRange { start: 10, sectors: 1 };
+        history.judge.submitted(range, Change::Write(1), 1);
+        history.judge.lost(10, 2);
+        history.now = 2;
+        history.read(10, Tag::initial(0, 10));
+        history.holds(10, 1);
+        assert!(history.is_allowed(), "it was sent again");
     }
 
     #[test]
