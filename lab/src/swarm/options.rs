@@ -304,7 +304,9 @@ impl Options {
     /// The same with keys in the segments and data in buckets.
     #[must_use]
     pub fn with_buckets(mut self) -> Options {
+        let metadata_rot = self.get(Knob::metadata_rot);
         self = self.in_any_order().with_devices_alone();
+        self.set(Knob::metadata_rot, metadata_rot);
         let random = &mut Random::new(self.seed).fork(0x0_b0c4);
         let bucket_blocks = *random.pick(&[1, 4, 16, 128]);
         self.set(Knob::bucket_blocks, bucket_blocks);

@@ -199,6 +199,10 @@ impl World {
         let was_cut = image.was_cut();
         for (volume, range) in mentioned {
             self.oracle.may_be_any(volume, range);
+            if self.setup.keys.is_some() {
+                // A key that counts again may lead to what was filled anew since: what was dirty there is lost.
+                (range.start..range.end()).for_each(|sector| self.oracle.explained.suspect(volume, sector));
+            }
         }
         if was_cut {
             self.cut_power_by_chance();
