@@ -476,6 +476,9 @@ mutations! {
     /// Rule 16: that the old cache is not to be believed any more is written, and not flushed, before the new one is
     /// believed: a power cut takes it, and both are.
     RetireUnflushed,
+    /// Rule 16: a succession was cut when one copy of the new cache's superblock was written, and its repetition finds it done. That
+    /// copy rots: the other one says that the cache waits, and no cache is believed.
+    HeirInOneCopy,
     /// Rule 16: a cache is made anew, and does not say so before: a crash between the two copies of its superblock leaves those
     /// of two caches, and neither counts.
     RemakeWithoutNote,

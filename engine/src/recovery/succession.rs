@@ -127,7 +127,13 @@ pub fn hand_over<O: Image, N: Image>(
         }
         (Succession::Replaced { by }, Succession::Heir { of })
             if by == heir.set_id && of == retired.set_id => {}
-        (Succession::Replaced { by }, Succession::None) if by == heir.set_id => return Ok(heir),
+        (Succession::Replaced { by }, Succession::None) if by == heir.set_id => {
+            // RULE 16: one copy may say so alone, where that was cut off.
+            if !mutations.has(Mutation::HeirInOneCopy) {
+                write_superblock(new, &heir, mutations)?;
+            }
+            return Ok(heir);
+        }
         _ => return Err(SuccessionError::Strangers),
     }
     retired.line.succession = Succession::Replaced { by: heir.set_id };

@@ -269,7 +269,9 @@ impl Load<'_> {
 
     /// A record of slots may rot.
     pub(super) fn rot_a_record(&mut self, world: &mut World) {
-        if world.setup().slots.is_some() && self.off.per_cent(self.get(Knob::record_rot)) {
+        // What a repair forgets of a stale copy is the origin's from then on: nobody can tell what was read before.
+        let may_rot = world.setup().slots.is_some() && !world.has_stale();
+        if may_rot && self.off.per_cent(self.get(Knob::record_rot)) {
             world.rot_record_by_chance(|bound| self.off.random.below(bound));
         }
     }

@@ -14,7 +14,7 @@ use engine::format::{
     COMMIT_RECORD_OFFSETS, ChecksumPage, ChecksumSector, FormatError, LOST_TABLE_OFFSETS, LostTable,
     SlotLayout, Superblock,
 };
-use engine::recovery::{OpenError, inspect, load_superblock};
+use engine::recovery::{CopyHealth, OpenError, inspect, load_superblock};
 use engine::units::{BLOCK_BYTES, SECTORS_PER_BLOCK};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -216,7 +216,12 @@ impl World {
         let pages =
             LOST_TABLE_OFFSETS[1] + LostTable::BYTES as u64..self.checksum_sectors().start * SECTOR as u64;
         let records = COMMIT_RECORD_OFFSETS[0]..LOST_TABLE_OFFSETS[0];
-        let region = if draw(8) == 0 { records } else { pages };
+        let region = match draw(8) {
+            0 => records,
+            // One copy is torn, or the only one with an operator's change, where a power cut came between.
+            1 if self.are_both_superblocks_whole() => 0..COMMIT_RECORD_OFFSETS[0],
+            _ => pages,
+        };
         let sectors = region.start / SECTOR as u64..region.end / SECTOR as u64;
         let written: Vec<u64> =
             sectors.filter(|sector| matches!(self.cache.read(*sector, 1)[0], Sector::Bytes(_))).collect();
@@ -224,6 +229,11 @@ impl World {
             let sector = written[draw(written.len() as u64) as usize];
             self.rot_record(sector, draw(4096) as usize);
         }
+    }
+
+    fn are_both_superblocks_whole(&mut self) -> bool {
+        let loaded = load_superblock(&mut CutImage::whole(&mut self.cache));
+        loaded.is_ok_and(|(_, copies)| copies == [CopyHealth::Current; 2])
     }
 
     /// Whether records of slots rotted since the last start.

@@ -3,6 +3,7 @@
 use crate::kinds::{ALL, RINGS};
 use crate::steps::*;
 use engine::effect::RequestOp;
+use engine::format::SUPERBLOCK_OFFSETS;
 use forebay_lab::violation::{Kind as Broken, Violation};
 use forebay_lab::world::World;
 
@@ -10,6 +11,7 @@ crate::scenarios! {
     rule_16_nothing_dirty_is_left_behind: HandOverDirty, writeback, on ALL;
     rule_16_old_cache_is_retired_first: HeirBeforeRetired, writeback, on ALL;
     rule_16_old_cache_is_retired_durably: RetireUnflushed, writeback, on ALL;
+    rule_16_both_copies_of_the_new_cache_say_so: HeirInOneCopy, damaged, on ALL;
     rule_16_made_anew_over_a_crash: RemakeWithoutNote, writeback, on ALL;
     rule_16_made_anew_under_another_id: RemakeKeepsSetId, writeback, on RINGS;
 }
@@ -44,16 +46,24 @@ fn rule_16_nothing_dirty_is_left_behind(world: &mut World) -> Run {
     world.verify_cut()
 }
 
+type Job = fn(&mut World, u64) -> Result<bool, Violation>;
+
+/// Stops a cache, cuts its succession after so many changes, and goes on with it. True if there was nothing left to cut.
+fn succeed_over_a_cut(world: &mut World, job: Job, changes: u64) -> Result<bool, Violation> {
+    stop_home(world)?;
+    let was_done_at_once = job(world, changes)?;
+    if !was_done_at_once && !job(world, u64::MAX - 1)? {
+        return Err(Violation::new(Broken::Contract, "nobody cut the power"));
+    }
+    Ok(was_done_at_once)
+}
+
 /// Cuts a succession at each of its moments, and goes on with it until it is done.
-fn at_each_moment(world: &mut World, job: fn(&mut World, u64) -> Result<bool, Violation>) -> Run {
+fn at_each_moment(world: &mut World, job: Job) -> Run {
     begin(world)?;
     for changes in 0..CHANGES_MAX {
         for _ in 0..CUTS {
-            stop_home(world)?;
-            let was_done_at_once = job(world, changes)?;
-            if !was_done_at_once && !job(world, u64::MAX - 1)? {
-                return Err(Violation::new(Broken::Contract, "nobody cut the power"));
-            }
+            let was_done_at_once = succeed_over_a_cut(world, job, changes)?;
             world.start_retired()?;
             world.open()?;
             world.verify_cut()?;
@@ -81,6 +91,23 @@ fn rule_16_old_cache_is_retired_first(world: &mut World) -> Run {
 
 fn rule_16_old_cache_is_retired_durably(world: &mut World) -> Run {
     at_each_moment(world, replace)
+}
+
+fn rule_16_both_copies_of_the_new_cache_say_so(world: &mut World) -> Run {
+    begin(world)?;
+    for changes in 0..CHANGES_MAX {
+        for cut in 0..CUTS {
+            let was_done_at_once = succeed_over_a_cut(world, replace, changes)?;
+            let copy = SUPERBLOCK_OFFSETS[usize::from(cut.is_multiple_of(2))] / 512;
+            world.rot_record(copy, 77);
+            world.open()?;
+            world.verify_cut()?;
+            if was_done_at_once {
+                return Ok(());
+            }
+        }
+    }
+    Err(Violation::new(Broken::Contract, "it takes longer than it should"))
 }
 
 fn rule_16_made_anew_over_a_crash(world: &mut World) -> Run {

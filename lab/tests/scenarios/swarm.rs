@@ -117,6 +117,7 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
         Mutation::RetireUnflushed,
         "a cut between the superblocks of two devices that takes one write of the one",
     ),
+    (Mutation::HeirInOneCopy, "the same, and then rot of the copy that it kept"),
     (Mutation::ForgetTakenBack, "the worlds here do not grow"),
     (Mutation::CleanNotRecorded, "how much counts as dirty after a crash is compared in the script alone"),
     (Mutation::IndexOverBudget, "the least budget of an index is more than the swarm's worlds fill"),
