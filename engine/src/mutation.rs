@@ -396,6 +396,9 @@ mutations! {
     /// Rule 10, in slots: v2 is written over a lost block, and the table says that it is lost no more before that is flushed.
     /// A power cut takes v2: the rotten bytes are read.
     FoundBeforeFlush,
+    /// Rule 10, in slots: the table of lost blocks goes to one of its places, and rots there. The one before it counts: the rotten
+    /// bytes of v1 are read.
+    LostInOnePlace,
     /// Hazard 11, in slots: v2 is on its way to a clean slot and to the origin; the origin has it and drops it with a flush
     /// that fails, and the next flush succeeds. The slot is used for something else: v1 is read.
     TrustWrittenAround,

@@ -216,10 +216,12 @@ impl World {
         let pages =
             LOST_TABLE_OFFSETS[1] + LostTable::BYTES as u64..self.checksum_sectors().start * SECTOR as u64;
         let records = COMMIT_RECORD_OFFSETS[0]..LOST_TABLE_OFFSETS[0];
+        let tables = LOST_TABLE_OFFSETS[0]..LOST_TABLE_OFFSETS[1] + LostTable::BYTES as u64;
         let region = match draw(8) {
             0 => records,
             // One copy is torn, or the only one with an operator's change, where a power cut came between.
             1 if self.are_both_superblocks_whole() => 0..COMMIT_RECORD_OFFSETS[0],
+            2 if self.are_both_tables_whole() => tables,
             _ => pages,
         };
         let sectors = region.start / SECTOR as u64..region.end / SECTOR as u64;
@@ -234,6 +236,18 @@ impl World {
     fn are_both_superblocks_whole(&mut self) -> bool {
         let loaded = load_superblock(&mut CutImage::whole(&mut self.cache));
         loaded.is_ok_and(|(_, copies)| copies == [CopyHealth::Current; 2])
+    }
+
+    /// Whether both places have the same table of lost blocks.
+    fn are_both_tables_whole(&mut self) -> bool {
+        let [first, second] = LOST_TABLE_OFFSETS.map(|offset_bytes| {
+            let mut bytes = vec![0; LostTable::BYTES];
+            let first = offset_bytes / SECTOR as u64;
+            let sectors = self.cache.read(first, (LostTable::BYTES / SECTOR) as u64);
+            sectors.iter().zip(bytes.chunks_mut(SECTOR)).for_each(|(sector, into)| sector.expand(into));
+            LostTable::decode(&bytes).ok()
+        });
+        matches!((first, second), (Some(first), Some(second)) if first.ranges == second.ranges)
     }
 
     /// Whether records of slots rotted since the last start.

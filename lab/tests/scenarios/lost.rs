@@ -4,6 +4,8 @@
 use crate::kinds::{Kind as Records, with_slots};
 use crate::steps::*;
 use engine::effect::{Errno, WriteMode};
+use engine::format::LOST_TABLE_OFFSETS;
+use forebay_lab::content::Sector;
 use forebay_lab::disk::Fate;
 use forebay_lab::disk::faults::Kind;
 use forebay_lab::violation::{Kind as Broken, Violation};
@@ -12,6 +14,7 @@ use forebay_lab::world::{IoView, Setup, World};
 crate::scenarios! {
     rule_10_lost_in_slots_over_a_kill: LostForgotten, by_page, on BY_PAGE;
     rule_10_lost_in_large_slots_over_a_power_cut: LostForgotten, by_transactions, on BY_TRANSACTIONS;
+    rule_10_table_of_lost_blocks_rots: LostInOnePlace, by_page, on BY_PAGE;
     rule_10_found_again_when_flushed: FoundBeforeFlush, by_page, on BY_PAGE;
     hazard_11_written_to_both_beside_a_flush_that_fails: TrustWrittenAround, through_transactions, on BY_TRANSACTIONS;
 }
@@ -66,6 +69,37 @@ fn rule_10_lost_in_slots_over_a_kill(world: &mut World) -> Run {
     cannot_read(world, 10)?;
     read(world, 0, 9, 1)?;
     read(world, 0, 11, 1)
+}
+
+fn rule_10_table_of_lost_blocks_rots(world: &mut World) -> Run {
+    begin(world)?;
+    lose(world, 10)?;
+    world.pass(SOON)?;
+    flush(world, 0)?;
+    // The table of another loss, and then of both: the newer place is one or the other.
+    for block in [30, 31] {
+        lose(world, block)?;
+        world.pass(SOON)?;
+        flush(world, 0)?;
+        world.kill(|_| true);
+        let newer =
+            LOST_TABLE_OFFSETS.map(|offset_bytes| (update_of_table(world, offset_bytes), offset_bytes));
+        let (_, offset_bytes) = newer.into_iter().max().expect("two places");
+        world.rot_record(offset_bytes / 512, 300);
+        world.open()?;
+        cannot_read(world, 10)?;
+        cannot_read(world, block)?;
+        world.pass(SOON)?;
+    }
+    Ok(())
+}
+
+/// The number of the table of lost blocks at one of its places.
+fn update_of_table(world: &mut World, offset_bytes: u64) -> u64 {
+    match &world.cache().read(offset_bytes / 512, 1)[0] {
+        Sector::Bytes(bytes) => u64::from_le_bytes(bytes[32..40].try_into().expect("eight bytes")),
+        _ => 0,
+    }
 }
 
 fn rule_10_lost_in_large_slots_over_a_power_cut(world: &mut World) -> Run {

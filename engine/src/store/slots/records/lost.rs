@@ -8,7 +8,9 @@
 //! * a block that was written again leaves the table when a flush covers its new content, and not before (L1): else a power
 //!   cut could leave the rotten bytes and nothing that says so. The write is answered after that (L2);
 //! * the slot of such a block is nobody else's, and does not go home, before the table without it is durable (L3): else the
-//!   next piece in it would be lost after a crash.
+//!   next piece in it would be lost after a crash;
+//! * the table goes to both of its places, one after the other with a flush in between (L4): else the one before it would count
+//!   when it rots.
 
 use crate::effect::{Errno, IoOp, Pieces, Target};
 use crate::format::{LOST_RANGES_MAX, LOST_TABLE_OFFSETS, LostRange, LostTable};
@@ -34,6 +36,8 @@ pub(crate) struct LostRecords {
     pub update: u64,
     /// A change is not in the last write.
     pub is_wanted: bool,
+    /// The last write went to one place alone (L4).
+    is_alone: bool,
     is_in_flight: bool,
     /// Number of completed writes that a flush has to cover before the next one (L1).
     needs: u64,
@@ -48,14 +52,14 @@ pub(crate) struct LostRecords {
 }
 
 impl LostRecords {
-    /// The records of a cache whose last table has the number `update`.
-    pub fn new(update: u64) -> LostRecords {
-        LostRecords { update, ..LostRecords::default() }
+    /// The records of a cache whose last table is this one.
+    pub fn new(last: &FoundTable) -> LostRecords {
+        LostRecords { update: last.table.update, is_alone: last.is_alone, ..LostRecords::default() }
     }
 
     /// Whether the device has the whole table, durably where that matters.
     pub fn is_quiet(&self) -> bool {
-        !self.is_wanted && !self.is_in_flight && self.settling.is_empty()
+        !self.is_wanted && !self.is_alone && !self.is_in_flight && self.settling.is_empty()
     }
 }
 
@@ -199,7 +203,7 @@ impl Machine<SlotStore> {
     /// Writes the table, if it has changed.
     pub(in crate::store::slots) fn pump_lost<M: Memory>(&mut self, memory: &mut M) {
         let records = &self.store.lost_records;
-        if !records.is_wanted || records.is_in_flight {
+        if !(records.is_wanted || records.is_alone) || records.is_in_flight {
             return;
         }
         let is_covered = records.needs <= self.barrier.flushed || !self.store.policies.is_safe;
@@ -213,8 +217,10 @@ impl Machine<SlotStore> {
             return;
         }
         let Some(buffer) = self.allocate(Purpose::Metadata, to_u32(LostTable::BYTES), memory) else { return };
+        let mutations = self.config.mutations;
         let records = &mut self.store.lost_records;
         records.update += 1;
+        records.is_alone = records.is_wanted && !mutations.has(Mutation::LostInOnePlace);
         records.is_wanted = false;
         records.is_in_flight = true;
         records.waiting = core::mem::take(&mut records.waiting_next);
@@ -245,6 +251,11 @@ impl Machine<SlotStore> {
         if self.latched.is_some() {
             return;
         }
+        let records = &mut self.store.lost_records;
+        if records.is_alone {
+            // L4: a power cut may tear one of two places, not both.
+            records.needs = records.needs.max(completed);
+        }
         if !found.is_empty() {
             self.store.lost_records.settling.push_back((completed, found));
             if self.store.policies.is_safe {
@@ -259,20 +270,28 @@ impl Machine<SlotStore> {
     }
 }
 
+/// A table on the device.
+pub(crate) struct FoundTable {
+    pub table: LostTable,
+    /// The other place has another one, or none.
+    pub is_alone: bool,
+}
+
 /// The last table on the device; `None` if there never was one, or none can be read.
 pub(in crate::store::slots) fn read_table<I: Image>(
     image: &mut I,
     set_id: &[u8; 16],
-) -> Result<Option<LostTable>, (u64, Errno)> {
-    let mut last: Option<LostTable> = None;
+) -> Result<Option<FoundTable>, (u64, Errno)> {
+    let mut last: Option<FoundTable> = None;
     for offset_bytes in LOST_TABLE_OFFSETS {
         let bytes = image.read(offset_bytes, LostTable::BYTES).map_err(|errno| (offset_bytes, errno))?;
         let table = LostTable::decode(&bytes).ok().filter(|table| table.set_id == *set_id);
-        if let Some(table) = table
-            && last.as_ref().is_none_or(|last| last.update < table.update)
-        {
-            last = Some(table);
-        }
+        let Some(table) = table else { continue };
+        let is_alone = last.as_ref().is_none_or(|last| last.table.ranges != table.ranges);
+        last = match last {
+            Some(last) if last.table.update > table.update => Some(FoundTable { is_alone, ..last }),
+            _ => Some(FoundTable { table, is_alone }),
+        };
     }
     Ok(last)
 }
@@ -288,6 +307,7 @@ pub(in crate::store::slots) fn write_table<I: Image>(
     }
     store.lost_records.update += 1;
     store.lost_records.is_wanted = false;
+    store.lost_records.is_alone = true;
     let ranges = store.lost_ranges();
     let table = LostTable { set_id: store.set_id, update: store.lost_records.update, ranges };
     let mut bytes = vec![0; LostTable::BYTES];

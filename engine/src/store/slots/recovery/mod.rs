@@ -20,8 +20,8 @@ use crate::composition::Composition;
 use crate::composition::axes::PersistenceChoice;
 use crate::effect::{Errno, WriteMode};
 use crate::format::{
-    COMMIT_RECORD_OFFSETS, CommitRecord, FormatError, Layout, LostTable, SlotLayout, SlotPage,
-    SlotPersistence, SlotRecord, Superblock,
+    COMMIT_RECORD_OFFSETS, CommitRecord, FormatError, Layout, SlotLayout, SlotPage, SlotPersistence,
+    SlotRecord, Superblock,
 };
 use crate::image::Image;
 use crate::machine::volume::Volume;
@@ -30,7 +30,7 @@ use crate::number::index;
 use crate::recovery::{OpenError, Opened, OpenedStore, Options, Report, volumes_of};
 use crate::store::log::scan::ScanError;
 use crate::store::slots::records::checksums::{AreaDamage, each_area};
-use crate::store::slots::records::lost::{LostRecords, read_table, write_table};
+use crate::store::slots::records::lost::{FoundTable, LostRecords, read_table, write_table};
 use crate::store::slots::records::transactions::commit_at_start;
 use crate::store::slots::recovery::mappings::{last_record, read_mappings};
 use crate::store::slots::recovery::plan::{Pages, Plan, PlanError, Planned};
@@ -118,9 +118,9 @@ impl Finding {
     }
 
     /// Takes the device's table of lost blocks, after all records.
-    fn add_lost(&mut self, table: &LostTable) -> Result<(), PlanError> {
-        self.lost_records = LostRecords::new(table.update);
-        for range in &table.ranges {
+    fn add_lost(&mut self, found: &FoundTable) -> Result<(), PlanError> {
+        self.lost_records = LostRecords::new(found);
+        for range in &found.table.ranges {
             let piece = self.plan.add_lost(*range)?;
             let Some(piece) = piece else {
                 self.lost_records.is_wanted = true;
