@@ -210,8 +210,12 @@ impl Machine<LogStore> {
             // Who flushes would wait for the origin then. In a flood there is room as something goes home.
             let waits_for_home =
                 !is_long && self.store.flood.is_paced() && volume.origin.is_flushed_often(self.now);
+            // What was emptied is free as soon as it is flushed, which takes less than a way to a disk.
+            let segments = &self.store.segments;
+            let coming_blocks = u64::from(segments.emptied()) * u64::from(segments.segment_blocks());
+            let is_room_coming = !is_long && coming_blocks >= self.store.log.pending_blocks;
             if is_long && is_flooding()
-                || !waits_for_home && volume.destage.is_faster_around(active.blocks.count)
+                || !waits_for_home && !is_room_coming && volume.destage.is_faster_around(active.blocks.count)
             {
                 return Some(Reason::InUse.into());
             }

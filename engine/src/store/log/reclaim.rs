@@ -6,6 +6,9 @@
 //! them what a volume has up to its minimum ([`room`](crate::machine::room)), and the others are left. Segments are
 //! emptied strictly in order; the next few are listed ahead, so that their dirty blocks go home in one sweep.
 //!
+//! Segments of which nothing is left are emptied earlier, while there is room: who writes over the same blocks does not wait for
+//! the flush that frees them.
+//!
 //! What is left in an emptied segment is void after a crash, and still there until the log writes over it. So it can be read
 //! until then, and room that is kept free holds what was cached last.
 
@@ -43,6 +46,8 @@ const SPARE_MIN: u32 = 3;
 const HIT_ONE_IN: u64 = 8;
 /// The dirty blocks of the oldest segment come first when they are at most one in so many.
 const LAST_ONE_IN: u32 = 16;
+/// Segments of which nothing is left are emptied while less than one in so many of the ring is free.
+const AHEAD_ONE_IN: u32 = 8;
 /// How often they are put first.
 const HURRY_AGAIN_NS: u64 = 100 * Nanos::MILLISECOND;
 /// How often a segment that waits for its dirty blocks is looked at again.
@@ -92,6 +97,8 @@ pub(crate) struct Reclaim {
     is_at_rest: bool,
     /// The log's end when the index was last looked at.
     seen_sequence: u64,
+    /// The flushed end of the log when emptied segments were last looked at.
+    seen_flushed: u64,
     /// Whether the index was near its budget then.
     is_tight: bool,
     /// Blocks that are being appended again.
@@ -118,6 +125,7 @@ impl Reclaim {
             is_alone,
             is_at_rest: false,
             seen_sequence: 0,
+            seen_flushed: 0,
             is_tight: false,
             relocating_blocks: 0,
             relocate_reads: 0,
@@ -170,7 +178,7 @@ impl Machine<LogStore> {
             && !reclaim.is_tight
             && reclaim.seen_sequence == log.published()
             && flood.is_at_rest(segments.free())
-            && !segments.has_emptied()
+            && (!segments.has_emptied() || reclaim.seen_flushed == self.barrier.flushed)
             && (segments.spare() >= SPARE_MIN || segments.lingers().is_none())
     }
 
@@ -189,6 +197,7 @@ impl Machine<LogStore> {
             // Somebody may have read the tail when the flush came that would have freed it.
             self.store.segments.free_flushed(self.barrier.flushed);
         }
+        self.store.reclaim.seen_flushed = self.barrier.flushed;
         self.look_at_room();
         let low = self.store.flood.low();
         let is_low = self.store.segments.free() < low;
@@ -204,7 +213,7 @@ impl Machine<LogStore> {
         // A device may take long to flush. Segments that only wait for that are room to come, and the others keep what they have.
         let to_come = self.store.segments.free() + self.store.segments.emptied();
         let is_short = is_low && to_come < low + self.config.segments_low;
-        let is_needed = is_short || self.store.reclaim.is_tight;
+        let is_needed = is_short || self.store.reclaim.is_tight || self.is_tail_left_behind(to_come);
         if self.store.reclaim.is_tight {
             while !self.store.reclaim.left.is_empty() {
                 self.drop_left();
@@ -220,6 +229,29 @@ impl Machine<LogStore> {
         if !self.store.reclaim.active.is_empty() {
             self.advance_reclaim(memory);
         }
+    }
+
+    /// Whether nothing that counts is left in the oldest segment that is not being emptied, while there is not much room and
+    /// not twice as much to come. To empty it early costs nobody what he has, and a device may take long for the flush that frees
+    /// it. With a few dirty blocks it waits: clients may yet write over them.
+    fn is_tail_left_behind(&self, to_come: u32) -> bool {
+        let LogStore { segments, reclaim, appender, .. } = &self.store;
+        let (ahead, low) = (self.ahead(), self.store.flood.low());
+        if !appender.weighs_rounds() || segments.free() >= low + ahead || to_come >= low + 2 * ahead {
+            return false;
+        }
+        // Long writes that nobody reads had better go around.
+        if self.volumes.iter().flatten().any(|volume| volume.destage.is_overrun()) {
+            return false;
+        }
+        let is_emptied = |at: u32| matches!(segments.get(at).state, SegmentState::Emptied(_));
+        let next = segments.ring().filter(|&at| !is_emptied(at)).nth(reclaim.active.len());
+        next.map(|at| segments.get(at)).is_some_and(|segment| segment.live == 0 && segment.must == 0)
+    }
+
+    /// Segments beyond those that are kept free, if they cost nothing.
+    fn ahead(&self) -> u32 {
+        self.store.segments.count() / AHEAD_ONE_IN
     }
 
     fn start_reclaim<M: Memory>(&mut self, memory: &mut M) {
@@ -714,7 +746,7 @@ impl Machine<LogStore> {
         if self.is_mutated(Mutation::ReuseBeforeCacheFlush) {
             self.store.segments.free_flushed(0);
         }
-        if self.store.segments.free() < self.store.flood.low() {
+        if self.store.segments.free() < self.store.flood.low() + self.ahead() {
             self.want_floor();
         }
     }
