@@ -111,9 +111,12 @@ pub struct Begun {
 }
 
 fn refused(spec: &DeviceSpec, error: &OpenError) -> anyhow::Error {
-    anyhow!(
-        "the cache {spec} cannot be recovered: {error}; see forebay check {spec}, and forebay salvage {spec} for what can still be read"
-    )
+    // Nothing is found of a log but by its parts, and nothing in slots but by their records.
+    let salvage = match error {
+        OpenError::Scan(_) => format!(", and forebay salvage {spec} for what can still be read"),
+        _ => String::new(),
+    };
+    anyhow!("the cache {spec} cannot be recovered: {error}; see forebay check {spec}{salvage}")
 }
 
 impl NewSession {

@@ -309,7 +309,7 @@ fn damaged_records_are_refused_and_taken_back_on_order() {
     let output = scene.place.forebay(&["check", &scene.cache, "--repair"]);
     let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(0), "{errors}");
-    assert!(errors.contains("1 slots held data") && errors.contains("origins decide"), "{errors}");
+    assert!(errors.contains("1 slots may have held data") && errors.contains("origins decide"), "{errors}");
     let daemon = scene.serve();
     let now = daemon.read("disk");
     // All but that slot have the change.
@@ -317,6 +317,33 @@ fn damaged_records_are_refused_and_taken_back_on_order() {
     let blocks = || now.chunks(4096).zip(changed.chunks(4096)).zip(before.chunks(4096));
     assert!(blocks().all(|((now, changed), before)| now == changed || now == before));
     assert!(blocks().filter(|((now, changed), _)| now != changed).count() <= 1);
+    daemon.stop();
+}
+
+/// Goal: the page of mappings that counts rots, and the version before it is not believed. Method: a bit of it, after a kill.
+#[test]
+fn a_rotten_page_of_mappings_is_refused_and_taken_back_on_order() {
+    let scene = scene("dm-cache", &[]);
+    scene.leave_dirty();
+    let Layout::Slots(layout) = superblock(&scene).layout else { panic!("slots") };
+    let bytes = fs::read(&scene.cache).unwrap();
+    let places = [0, 1].map(|place| layout.slot_page_offset_bytes(0, place) as usize);
+    let transaction = |at: &usize| u64::from_le_bytes(bytes[at + 16..at + 24].try_into().unwrap());
+    let newer = places.into_iter().max_by_key(transaction).unwrap();
+    overwrite(&scene.cache, newer as u64 + 100, &[bytes[newer + 100] ^ 1]);
+    scene.place.refused(&["serve", &scene.cache], 1, &["a page of them is damaged; see forebay check"]);
+    let output = scene.place.forebay(&["check", &scene.cache]);
+    let report = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.code() == Some(1) && report.contains(&format!("byte {newer}")), "{report}");
+    let output = scene.place.forebay(&["check", &scene.cache, "--repair"]);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && errors.contains("slots may have held data"), "{errors}");
+    let daemon = scene.serve();
+    // A mapping is kept or taken back as a whole.
+    let now = daemon.read("disk");
+    let (changed, before) = (scene.changed(), pattern(1, 16 * MIB));
+    let mut blocks = now.chunks(4096).zip(changed.chunks(4096)).zip(before.chunks(4096));
+    assert!(blocks.all(|((now, changed), before)| now == changed || now == before));
     daemon.stop();
 }
 

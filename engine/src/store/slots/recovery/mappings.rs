@@ -323,7 +323,12 @@ fn each_page<I: Image>(
     Ok(())
 }
 
-fn read<I: Image>(image: &mut I, offset_bytes: u64, len_bytes: usize) -> Result<Vec<u8>, OpenError> {
+/// Reads what a start cannot do without.
+pub(in crate::store::slots) fn read<I: Image>(
+    image: &mut I,
+    offset_bytes: u64,
+    len_bytes: usize,
+) -> Result<Vec<u8>, OpenError> {
     let bytes = image.read(offset_bytes, len_bytes);
     Ok(bytes.map_err(|errno| ScanError::Device { offset_bytes, errno })?)
 }

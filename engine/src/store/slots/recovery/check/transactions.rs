@@ -13,7 +13,7 @@ use crate::image::Image;
 use crate::number::{index, to_u8};
 use crate::recovery::OpenError;
 use crate::store::slots::records::persistence::commit::{Opened, sum_of};
-use crate::store::slots::recovery::mappings::{FoundRecords, find_records, find_versions, is_new};
+use crate::store::slots::recovery::mappings::{FoundRecords, find_records, find_versions, is_new, read};
 use crate::store::slots::recovery::write_first_record;
 use crate::units::{VOLUMES_MAX, VolumeIndex};
 use alloc::vec;
@@ -100,7 +100,8 @@ impl Scene<'_> {
     /// Writes all pages that are not as they should be, and a record behind them.
     fn write<I: Image>(&self, image: &mut I, newest: u64) -> Result<u64, OpenError> {
         let Scene { superblock, layout, last, .. } = self;
-        // The record that can be read is not written over, and no transaction reaches the number of a version that was found: that would count then.
+        // The record that can be read is not written over, and no later transaction reaches the number of a version that was
+        // found: that would count then.
         let is_in_its_place = |number| CommitRecord::place(number) == CommitRecord::place(last.transaction);
         let transaction = if is_in_its_place(newest + 1) { newest + 2 } else { newest + 1 };
         if transaction > COUNTER_MAX {
@@ -176,7 +177,7 @@ impl Scene<'_> {
         page: u32,
         place: u32,
     ) -> Result<Vec<Option<SlotRecord>>, OpenError> {
-        let bytes = read(image, self.layout.slot_page_offset_bytes(page, place))?;
+        let bytes = read(image, self.layout.slot_page_offset_bytes(page, place), PAIRED_PAGE_BYTES)?;
         let found = CommitPage::decode(&self.superblock.set_id, &bytes);
         found.map(|found| found.records).map_err(|error| OpenError::SlotPage { page, error })
     }
@@ -207,7 +208,7 @@ impl Scene<'_> {
             }
             let content = match counted.filter(|_| !is_uncertain) {
                 Some((place, _)) => {
-                    let bytes = read(image, layout.tree_page_offset_bytes(page, place))?;
+                    let bytes = read(image, layout.tree_page_offset_bytes(page, place), PAIRED_PAGE_BYTES)?;
                     let found = TreePage::decode(&superblock.set_id, &bytes);
                     found.map_err(|error| OpenError::TreePage { page, error })?.into_content()
                 }
@@ -220,10 +221,6 @@ impl Scene<'_> {
         }
         Ok(())
     }
-}
-
-fn read<I: Image>(image: &mut I, offset_bytes: u64) -> Result<Vec<u8>, OpenError> {
-    image.read(offset_bytes, PAIRED_PAGE_BYTES).map_err(OpenError::Device)
 }
 
 fn write<I: Image>(image: &mut I, offset_bytes: u64, bytes: &[u8]) -> Result<(), OpenError> {
