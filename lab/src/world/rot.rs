@@ -11,7 +11,7 @@ use crate::violation::{Kind, Violation};
 use engine::check;
 use engine::effect::Target;
 use engine::format::{
-    COMMIT_RECORD_OFFSETS, ChecksumPage, ChecksumSector, FormatError, LOST_TABLE_OFFSETS, LostTable,
+    COMMIT_RECORD_OFFSETS, ChecksumPage, ChecksumSector, FormatError, LOST_TABLE_OFFSETS, Layout, LostTable,
     SlotLayout, Superblock,
 };
 use engine::recovery::{CopyHealth, OpenError, inspect, load_superblock};
@@ -74,7 +74,9 @@ impl World {
 
     fn rot_metadata_by_chance(&mut self) {
         let rate = self.cache.faults.rates.metadata_rot;
-        if rate == 0 || !self.random.chance(rate) {
+        // A ring of keys that cannot read its oldest segment fails like a device that fails: nobody knows what is in it.
+        let is_ring_of_keys = matches!(super::layout_of(&self.setup).0, Layout::Keys(_));
+        if rate == 0 || !self.random.chance(rate) || is_ring_of_keys {
             return;
         }
         let sector = self.random.below(self.cache.sectors());
