@@ -332,6 +332,8 @@ fn a_rotten_page_of_mappings_is_refused_and_taken_back_on_order() {
     let newer = places.into_iter().max_by_key(transaction).unwrap();
     overwrite(&scene.cache, newer as u64 + 100, &[bytes[newer + 100] ^ 1]);
     scene.place.refused(&["serve", &scene.cache], 1, &["a page of them is damaged; see forebay check"]);
+    let refusal = String::from_utf8(scene.place.forebay(&["serve", &scene.cache]).stderr).unwrap();
+    assert!(!refusal.contains("salvage"), "it finds nothing without these records: {refusal}");
     let output = scene.place.forebay(&["check", &scene.cache]);
     let report = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.code() == Some(1) && report.contains(&format!("byte {newer}")), "{report}");

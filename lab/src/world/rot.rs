@@ -241,14 +241,10 @@ impl World {
     }
 
     /// Whether both places have the same table of lost blocks.
-    fn are_both_tables_whole(&mut self) -> bool {
-        let [first, second] = LOST_TABLE_OFFSETS.map(|offset_bytes| {
-            let mut bytes = vec![0; LostTable::BYTES];
-            let first = offset_bytes / SECTOR as u64;
-            let sectors = self.cache.read(first, (LostTable::BYTES / SECTOR) as u64);
-            sectors.iter().zip(bytes.chunks_mut(SECTOR)).for_each(|(sector, into)| sector.expand(into));
-            LostTable::decode(&bytes).ok()
-        });
+    fn are_both_tables_whole(&self) -> bool {
+        let table =
+            |offset_bytes| LostTable::decode(&self.bytes_of_cache(offset_bytes, LostTable::BYTES)).ok();
+        let [first, second] = LOST_TABLE_OFFSETS.map(table);
         matches!((first, second), (Some(first), Some(second)) if first.ranges == second.ranges)
     }
 
@@ -295,6 +291,14 @@ impl World {
         })
     }
 
+    /// Bytes of the cache device, as they are there.
+    fn bytes_of_cache(&self, offset_bytes: u64, len_bytes: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len_bytes];
+        let sectors = self.cache.read(offset_bytes / SECTOR as u64, (len_bytes / SECTOR) as u64);
+        sectors.iter().zip(bytes.chunks_mut(SECTOR)).for_each(|(sector, into)| sector.expand(into));
+        bytes
+    }
+
     /// The page of an area, as it is on the device.
     fn area_page(
         &self,
@@ -302,12 +306,7 @@ impl World {
         layout: &SlotLayout,
         area: u32,
     ) -> Result<ChecksumPage, FormatError> {
-        let first = layout.checksum_page_offset_bytes(area) / SECTOR as u64;
-        let mut bytes = vec![0; ChecksumPage::BYTES];
-        let sectors = self.cache.read(first, SECTORS_PER_BLOCK);
-        for (sector, into) in sectors.iter().zip(bytes.chunks_mut(SECTOR)) {
-            sector.expand(into);
-        }
+        let bytes = self.bytes_of_cache(layout.checksum_page_offset_bytes(area), ChecksumPage::BYTES);
         ChecksumPage::decode(&superblock.set_id, area, &bytes)
     }
 
