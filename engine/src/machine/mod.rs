@@ -209,7 +209,8 @@ impl<S: Store> Machine<S> {
             }
             None => self.fail(key, Errno::NODEV, memory),
         }
-        self.settle_soon(memory);
+        // A read asks devices, or is answered from memory: it leaves nothing to do until a device has answered.
+        self.settle_soon(!matches!(request.op, RequestOp::Read { .. }), memory);
         Ok(())
     }
 
@@ -265,7 +266,7 @@ impl<S: Store> Machine<S> {
         } else {
             self.landed(flight, result, memory);
         }
-        self.settle_soon(memory);
+        self.settle_soon(true, memory);
     }
 
     /// Takes the outcome of an operation of a device, or of both halves of a mirrored cache.
@@ -371,15 +372,15 @@ impl<S: Store> Machine<S> {
     }
 
     /// Settles at once if somebody may wait for what a call changed, or the store has something to do. Else one look for a group
-    /// of calls is enough, before the driver has drawn the last effect of it.
+    /// of calls is enough, before the driver has drawn the last effect of it, and none if no call left anything to do.
     #[inline]
-    fn settle_soon<M: Memory>(&mut self, memory: &mut M) {
+    fn settle_soon<M: Memory>(&mut self, leaves_work: bool, memory: &mut M) {
         let may_concern_others =
             self.requests.any_waiting() || self.share.is_changed() || self.halves.is_some();
         if may_concern_others || !S::is_at_rest(self) {
             self.settle(memory);
         } else {
-            self.is_unsettled = true;
+            self.is_unsettled |= leaves_work;
         }
     }
 

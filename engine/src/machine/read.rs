@@ -36,13 +36,13 @@ impl<S: Store> Machine<S> {
             self.requests[key].work_buffer = Some(buffer);
             work_slice(buffer, blocks.count)
         };
+        let active = &mut self.requests[key];
+        active.work = Some(work);
+        active.stage = Stage::Fetching;
         self.passes(key, Access::Read);
         if self.slow_cache.is_looked_at(self.now) {
             self.pass_slow_cache_by(key, memory);
         }
-        let active = &mut self.requests[key];
-        active.work = Some(work);
-        active.stage = Stage::Fetching;
         if S::may_fetch(self, key, memory) {
             self.fetch_all(key, memory);
         }
@@ -51,14 +51,14 @@ impl<S: Store> Machine<S> {
     /// Reads the range that a client asked for.
     pub(crate) fn fetch_all<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
-        let (blocks, work) = (active.blocks, active.work.expect("a read has a buffer"));
+        let (volume_index, blocks) = (active.volume, active.blocks);
+        let work = active.work.expect("a read has a buffer");
         let (missed, is_taken) = if self.ahead.is_empty() {
             (self.fetch(key, blocks, work, true, memory), false)
         } else {
             self.fetch_with_ahead(key, blocks, work, memory)
         };
-        let active = &self.requests[key];
-        let (volume_index, is_there) = (active.volume, active.parts == 0);
+        let is_there = self.requests[key].parts == 0;
         let volume = self.volume_mut(volume_index);
         let is_next = volume.next_read == blocks.first;
         volume.next_read = blocks.end();
@@ -237,8 +237,9 @@ impl<S: Store> Machine<S> {
         may_fill: bool,
         memory: &mut M,
     ) {
-        let volume_index = self.requests[request].volume;
-        self.requests[request].parts += 1;
+        let active = &mut self.requests[request];
+        active.parts += 1;
+        let volume_index = active.volume;
         match &mut piece.source {
             Source::Cache { place, .. } => {
                 // RULE 1: a place that is read is not reused.
