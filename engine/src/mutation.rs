@@ -341,6 +341,9 @@ mutations! {
     DropWithoutTombstone,
     /// Rule 8: the same, where the tombstone waits to be written when v1 goes around the cache.
     OvertakeTombstone,
+    /// Rule 8: a start with little memory leaves a clean copy of v0 out of its index, v1 is written around the cache; the next
+    /// start has memory for v0.
+    ForgetLeftOut,
 
     // ---- writes ------------------------------------------------------------------------------
     /// Hazard 6: a write-through enters the log as clean. A crash before the origin has it leaves v1 in the

@@ -401,6 +401,11 @@ impl World {
         &mut self.origins[volume]
     }
 
+    /// Sets the memory that the next start has for the index; returns what it was.
+    pub fn set_index_budget(&mut self, bytes: u64) -> u64 {
+        std::mem::replace(&mut self.setup.index_budget_bytes, bytes)
+    }
+
     /// How many volumes there are.
     #[must_use]
     pub fn volumes(&self) -> usize {

@@ -121,6 +121,7 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::HeirInOneCopy, "the same, and then rot of the copy that it kept"),
     (Mutation::ForgetTakenBack, "the worlds here do not grow"),
     (Mutation::CleanNotRecorded, "how much counts as dirty after a crash is compared in the script alone"),
+    (Mutation::ForgetLeftOut, "the least budget of an index is more than the swarm's worlds fill"),
     (Mutation::IndexOverBudget, "the least budget of an index is more than the swarm's worlds fill"),
     (Mutation::WorkUnbounded, "the swarm's requests do not fill the slack of the pool's bound"),
     (Mutation::ScrubDropsDirty, SCRUBS),

@@ -4,6 +4,7 @@ use crate::kinds::{ALL, INLINE, MIRROR, RINGS};
 use crate::steps::*;
 use engine::effect::{Errno, RequestOp, WriteMode};
 use engine::limits::Config;
+use engine::units::VolumeIndex;
 use forebay_lab::disk::Fate;
 use forebay_lab::disk::faults::Kind;
 use forebay_lab::world::{IoView, Setup, World};
@@ -25,6 +26,17 @@ crate::scenarios! {
     rule_07_tombstone_of_the_write_beside: TombstoneUnflushed, without_waits, on INLINE;
     rule_08_what_is_dropped_leaves_a_tombstone: DropWithoutTombstone, writearound;
     rule_08_tombstone_is_not_overtaken: OvertakeTombstone, writearound;
+    rule_08_what_a_start_left_out_gets_a_tombstone: ForgetLeftOut, much;
+}
+
+/// A cache of half a gibibyte.
+fn much() -> Setup {
+    let mut setup = writearound_alone();
+    setup.segments = 128;
+    setup.segment_blocks = 1024;
+    setup.volumes[0].sectors = 250_000 * 8;
+    setup.config = |config| config.index_slack_blocks = 64;
+    setup
 }
 
 /// A clean copy rots; while a newer version is on its way into the log, a read finds out.
@@ -291,4 +303,29 @@ fn rule_02_dirty_until_the_tombstone_is_in_the_log(world: &mut World) -> Run {
     let second = world.until_pending(is_batch)?;
     world.cut_power(|write| if write.first == second.first { Fate::Lost } else { Fate::Kept });
     discarded_and_dirty_again(world)
+}
+
+/// A start has memory for a part of what is cached, and the one after it for all.
+fn rule_08_what_a_start_left_out_gets_a_tombstone(world: &mut World) -> Run {
+    begin(world)?;
+    // Every other block: nothing to join in the index.
+    for round in 0..1600 {
+        for step in 0..64 {
+            let _whenever = world.read(0, blocks((round * 64 + step) * 2, 1));
+        }
+        world.finish()?;
+    }
+    world.pass(1000 * MS)?;
+    flush(world, 0)?;
+    let ample_bytes = world.set_index_budget(1 << 20);
+    lose_all(world)?;
+    begin(world)?;
+    let cached = world.engine().map_or(0, |engine| engine.cached_blocks(VolumeIndex(0)).len());
+    assert!((10_000..100_000).contains(&cached), "the index has room for a part: {cached}");
+    for number in 0..200 {
+        write_fua(world, 0, number * 1024, 1)?;
+    }
+    world.set_index_budget(ample_bytes);
+    lose_all(world)?;
+    world.verify_cut()
 }

@@ -222,6 +222,7 @@ impl Machine<LogStore> {
         let LogStore { index, extents, log, .. } = &self.store;
         let is_cached = |key| index.get(key).is_some() || extents.get(key).is_some();
         blocks.count > ASKED_BLOCKS_MAX
+            || self.store.may_have_left_out()
             || (first..first + blocks.count).any(|key| is_cached(BlockKey(key)))
             || log.has_tombstone_pending(volume_index, blocks)
     }
@@ -277,6 +278,13 @@ impl Machine<LogStore> {
             }
         });
         changed
+    }
+}
+
+impl LogStore {
+    /// RULE 8: whether the log may have clean copies that the start left out of the index.
+    pub(super) fn may_have_left_out(&self) -> bool {
+        self.left_out_to.is_some_and(|to| self.segments.floor().is_some_and(|floor| floor < to))
     }
 }
 

@@ -69,6 +69,8 @@ use slab::Slab;
 /// Everything is appended to a ring of segments; an index in memory knows where.
 pub(crate) struct LogStore {
     pub index: Index,
+    /// A sequence below which the log has clean copies that the start left out of the index, for want of memory.
+    pub left_out_to: Option<u64>,
     pub extents: Extents,
     pub segments: Segments,
     pub log: Log,

@@ -600,8 +600,11 @@ impl Replay {
                 Appender::Frames(Box::new(Frames::new(composition, found, &index, seed)))
             }
         };
+        // RULE 8: a start with more memory may believe what this one left out.
+        let left_out_to = index.has_left_out().then(|| found.end.next_sequence);
         let store = LogStore {
             index,
+            left_out_to,
             extents,
             segments,
             log,

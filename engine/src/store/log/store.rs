@@ -396,6 +396,7 @@ impl Changing for LogStore {
             _ => Mutation::ForgetTombstone,
         };
         let is_dropping = dropped > 0
+            || (m.store.may_have_left_out() && !m.is_mutated(Mutation::ForgetLeftOut))
             || (m.store.log.has_tombstone_pending(volume, blocks)
                 && !m.is_mutated(Mutation::OvertakeTombstone));
         // HAZARD 7: what is dropped must not come back after a crash.

@@ -246,7 +246,11 @@ impl<'l> Loading<'l> {
             Standing::There => (),
         }
         let is_in_volume = single.key.block() < self.volume_blocks[single.key.volume().at()];
-        if !is_in_volume || !single.entry.dirty && self.is_near_budget && self.index.is_tight(1) {
+        if !is_in_volume {
+            return Some(());
+        }
+        if !single.entry.dirty && self.is_near_budget && self.index.is_tight(1) {
+            self.index.leave_out();
             return Some(());
         }
         let LoadedSingle { key, entry, .. } = single;

@@ -132,7 +132,10 @@ impl Step {
         match self.change() {
             Change::Remove => index.remove_range(first, blocks, takes),
             // A smaller budget than before: clean data is dropped, dirty data never.
-            Change::InsertClean if index.is_tight(blocks) => index.remove_range(first, blocks, takes),
+            Change::InsertClean if index.is_tight(blocks) => {
+                index.leave_out();
+                index.remove_range(first, blocks, takes);
+            }
             change @ (Change::InsertClean | Change::InsertDirty) => {
                 let dirty = change == Change::InsertDirty;
                 index.insert(Run { first, place, dirty, hits: 0, checksums }, takes);

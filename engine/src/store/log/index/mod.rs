@@ -89,6 +89,7 @@ pub struct Index {
     group_blocks: u64,
     budget_bytes: u64,
     kind: SingleKind,
+    has_left_out: bool,
 }
 
 /// Where a block's entry is.
@@ -134,7 +135,25 @@ impl Index {
         let singles = Singles::new(&mut pages);
         let groups = Groups::new(&mut pages);
         let budget_bytes = budget_bytes.max(BUDGET_BYTES_MIN);
-        Index { pages, singles, groups, group_blocks: 0, budget_bytes, kind: SingleKind::WHOLE }
+        Index {
+            pages,
+            singles,
+            groups,
+            group_blocks: 0,
+            budget_bytes,
+            kind: SingleKind::WHOLE,
+            has_left_out: false,
+        }
+    }
+
+    /// Notes that a block for which the budget has no room was left out of a replay: what is on the device has it still.
+    pub fn leave_out(&mut self) {
+        self.has_left_out = true;
+    }
+
+    /// Whether a replay left blocks out.
+    pub fn has_left_out(&self) -> bool {
+        self.has_left_out
     }
 
     /// Places may tell a half from now on.
