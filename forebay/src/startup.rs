@@ -22,13 +22,14 @@ use crate::state::{CacheRecord, LiveRecord, RecordNote, StateDirectory, VolumeNo
 use crate::superblock::{self, system};
 use anyhow::{Context, Result, anyhow, bail};
 use engine::composition::Composition;
+use engine::composition::stored::INDEX_BYTES_LEAST;
 use engine::effect::WriteMode;
 use engine::engine::Engine;
 use engine::format::{Change, Layout, Succession, Superblock, VolumeRecord};
 use engine::limits::Config;
 use engine::mutation::Mutations;
 use engine::recovery::{self, Growth, OpenError, Opened, Options, Sample};
-use engine::units::{BLOCK_BYTES, Place, SECTOR_BYTES, VOLUMES_MAX, VolumeId, VolumeIndex, payload_checksum};
+use engine::units::{BLOCK_BYTES, SECTOR_BYTES, VOLUMES_MAX, VolumeId, VolumeIndex, payload_checksum};
 use live::buffers::LastingMemory;
 use live::devices::BlockingDevice;
 use live::devices::{self, Access, Device, DeviceError, DeviceSpec};
@@ -37,14 +38,10 @@ use rustix::process::{Resource, getrlimit};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Memory of the index at the least.
-const INDEX_BYTES_LEAST: u64 = 4 << 20;
 /// Memory for all else, roughly: threads, rings, clients.
 const OTHER_BYTES: u64 = 64 << 20;
 /// The same where address space is limited.
 const LIMITED_OTHER_BYTES: u64 = 192 << 20;
-/// Memory of the index for a cached block at the most.
-const INDEX_BYTES_PER_BLOCK: u64 = 16;
 
 /// A volume that is about to be served.
 pub struct Served {
@@ -324,26 +321,12 @@ pub struct MemoryShares {
     pub index_bytes: u64,
 }
 
-/// Most memory that the index of cached blocks can need: for a log, as if every block were scattered. A mirrored one has
-/// twice as many, as clean ones are on one half.
+/// Most memory that the index of cached blocks can need.
 #[must_use]
 pub fn index_bytes(superblock: &Superblock, is_mirrored: bool) -> u64 {
-    match &superblock.layout {
-        Layout::Log(geometry) => {
-            let blocks = u64::from(geometry.segments) * u64::from(geometry.segment_blocks);
-            let is_kept_once = is_mirrored && blocks <= u64::from(Place::HALF_END);
-            INDEX_BYTES_LEAST + blocks * (1 + u64::from(is_kept_once)) * INDEX_BYTES_PER_BLOCK
-        }
-        // A text that cannot be read is refused elsewhere.
-        Layout::Slots(layout) => {
-            Composition::of(superblock).map_or(0, |composition| composition.tables_bytes(layout))
-        }
-        // Besides the index there is a list of each bucket's content.
-        Layout::Keys(layout) | Layout::Frames(layout) => {
-            INDEX_BYTES_LEAST
-                + u64::from(layout.buckets) * u64::from(layout.bucket_blocks) * INDEX_BYTES_PER_BLOCK
-        }
-    }
+    // A text that cannot be read is refused elsewhere.
+    Composition::of(superblock)
+        .map_or(0, |composition| composition.index_bytes(&superblock.layout, is_mirrored))
 }
 
 /// Least memory that the index of cached blocks needs.

@@ -12,7 +12,7 @@ use crate::policies::admission::always::AlwaysChoice;
 use crate::policies::admission::second_read::SecondReadChoice;
 use crate::policies::replacement::ReplacementChoice;
 use crate::store::log::keys::buckets::free_low;
-use crate::units::BLOCK_BYTES;
+use crate::units::{BLOCK_BYTES, Place};
 use alloc::string::String;
 use thiserror::Error;
 
@@ -26,6 +26,11 @@ const BYTES_PER_SLOT: u64 = 64;
 const BYTES_PER_BLOCK: u64 = 4;
 /// Memory for a piece that is remembered: 10, and some room.
 const BYTES_PER_REMEMBERED: u64 = 16;
+
+/// Memory of an index of blocks at the least.
+pub const INDEX_BYTES_LEAST: u64 = 4 << 20;
+/// Memory of an index for each block that may be in it, if all are scattered.
+const INDEX_BYTES_PER_BLOCK: u64 = 16;
 
 /// Steps in which a size is looked for, for each time that it is as large as the present one.
 const ROOM_STEPS: u64 = 256;
@@ -200,12 +205,31 @@ impl Composition {
 
     /// Memory for the tables of a cache with slots, at the most.
     #[must_use]
-    pub fn tables_bytes(&self, layout: &SlotLayout) -> u64 {
+    fn tables_bytes(&self, layout: &SlotLayout) -> u64 {
         let slots = u64::from(layout.shape().frames);
         // Without such a number, as many pieces are remembered as there are slots.
         let remembered = self.remembered().max(slots);
         slots * (BYTES_PER_SLOT + BYTES_PER_BLOCK * u64::from(layout.slot_blocks()))
             + remembered * BYTES_PER_REMEMBERED
+    }
+
+    /// Memory that the index of a cache divided like this needs at the most: where blocks are indexed one by one, as if all were
+    /// scattered. A mirrored log may have twice as many, as clean ones are on one half.
+    #[must_use]
+    pub fn index_bytes(&self, layout: &Layout, is_mirrored: bool) -> u64 {
+        let of_ring = |ring: &Geometry| u64::from(ring.segments) * u64::from(ring.segment_blocks);
+        let of_buckets = |keys: &KeyLayout| u64::from(keys.buckets) * u64::from(keys.bucket_blocks);
+        let blocks = match layout {
+            Layout::Log(ring) => {
+                let is_kept_once = is_mirrored && of_ring(ring) <= u64::from(Place::HALF_END);
+                of_ring(ring) * (1 + u64::from(is_kept_once))
+            }
+            // Besides the index there is a list of each bucket's content.
+            Layout::Keys(keys) => of_buckets(keys),
+            Layout::Frames(frames) => of_ring(&frames.geometry) + of_buckets(frames),
+            Layout::Slots(slots) => return self.tables_bytes(slots),
+        };
+        INDEX_BYTES_LEAST + blocks * INDEX_BYTES_PER_BLOCK
     }
 
     /// Bytes of clients' blocks that a cache divided like this can hold at the same time. The rest is for its records, or is

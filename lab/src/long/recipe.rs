@@ -39,8 +39,7 @@ impl Recipe {
 
     /// Opens the cache again.
     pub(super) fn recover<I: Image>(&self, image: &mut I) -> Result<Opened, OpenError> {
-        // Scattered blocks cost the index some 16 bytes each.
-        let index_budget_bytes = image.size_bytes() / BLOCK_BYTES * 24 + (64 << 20);
+        let index_budget_bytes = self.composition.index_bytes(&self.layout, false);
         recovery::open(image, Options { index_budget_bytes, repair: false, mutations: Mutations::NONE })
     }
 

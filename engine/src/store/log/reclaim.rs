@@ -207,7 +207,7 @@ impl Machine<LogStore> {
         if self.store.reclaim.seen_sequence != self.store.log.published() || self.store.reclaim.is_tight {
             self.store.reclaim.seen_sequence = self.store.log.published();
             // RULE 15: an index near its budget reclaims the tail early.
-            self.store.reclaim.is_tight = self.store.index.is_tight(self.config.index_slack_blocks)
+            self.store.reclaim.is_tight = self.store.index.is_near_budget(self.config.index_slack_blocks)
                 && !self.is_mutated(Mutation::IndexOverBudget);
         }
         // A device may take long to flush. Segments that only wait for that are room to come, and the others keep what they have.
@@ -521,7 +521,7 @@ impl Machine<LogStore> {
     fn keep_hits<M: Memory>(&mut self, memory: &mut M) -> bool {
         let free = self.store.segments.free();
         let is_pressed = free <= self.config.segments_reserved;
-        let is_tight = self.store.index.is_tight(self.config.index_slack_blocks);
+        let is_tight = self.store.index.is_near_budget(self.config.index_slack_blocks);
         // At most what a segment holds is appended again for each that is emptied: two suffice for that.
         let is_short = free <= RELOCATION_SEGMENTS || is_tight || !self.budget_allows_relocation();
         let (segment, until, kept) = match self.store.reclaim.active.front() {

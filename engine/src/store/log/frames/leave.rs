@@ -51,8 +51,11 @@ impl Machine<LogStore> {
         let LogStore { appender, index, log, .. } = &mut self.store;
         let frames = appender.frames_mut();
         // RULE 15: an index near its budget gives frames up early.
-        let tight =
-            if index.is_tight(slack) && !frames.places.has_leaving() { to_u32(wide(RUNS_MAX)) } else { 0 };
+        let tight = if index.is_near_budget(slack) && !frames.places.has_leaving() {
+            to_u32(wide(RUNS_MAX))
+        } else {
+            0
+        };
         let wanted = frames.places.wanted_blocks().max(tight);
         if wanted == 0 && !frames.places.has_orphans_to_tell() {
             return;

@@ -43,6 +43,8 @@ pub const BUDGET_BYTES_MIN: u64 = 1 << 20;
 /// Bytes of slots that one more block adds at the most: a single of its own, the five that its
 /// group leaves behind, and what is lost at the ends of pages.
 const BLOCK_BYTES_MAX: u64 = 8 * Singles::ENTRY_BYTES_MAX;
+/// The part of the budget that is kept free at the most.
+const SLACK_ONE_IN: u64 = 32;
 /// Tries of [`Index::sample`] to hit a valid block of a group.
 const SAMPLE_TRIES: u32 = 64;
 
@@ -427,6 +429,14 @@ impl Index {
         let pages = pages + blocks.saturating_mul(BLOCK_BYTES_MAX).div_ceil(PAGE_BYTES);
         let tables = self.singles.allocated_bytes() + self.groups.allocated_bytes();
         self.pages.allocated_bytes_after(pages) + tables > self.budget_bytes
+    }
+
+    /// Whether the ring is to be emptied for memory: room for `slack_blocks` more is kept, however scattered, but no more than
+    /// a 32nd part of the budget. Else a small cache would keep more room than it has entries.
+    #[must_use]
+    pub fn is_near_budget(&self, slack_blocks: u64) -> bool {
+        let blocks_max = self.budget_bytes / SLACK_ONE_IN / BLOCK_BYTES_MAX;
+        self.is_tight(slack_blocks.min(blocks_max))
     }
 
     /// Gives every entry to `f`: the singles, then the groups, each in the order of their buckets.

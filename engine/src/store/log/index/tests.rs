@@ -1,6 +1,7 @@
 //! The index against an ordered map, and its size against what is promised.
 
 use super::*;
+use crate::limits::Config;
 use crate::pair::Half;
 use crate::prng::splitmix;
 use crate::units::{VOLUME_BLOCKS_MAX, VolumeIndex};
@@ -330,6 +331,23 @@ fn blocks_written_in_order_one_by_one_take_six_bytes() {
     }
     check(&index);
     assert!(bytes_per_block(&index) <= 6.0);
+}
+
+/// A daemon gives the index 16 bytes for each block of the cache and 4 MiB: however scattered they are, all of them have room
+/// before the ring is to be emptied for memory.
+#[test]
+fn what_a_cache_holds_has_room_in_its_memory() {
+    for segments in [1 << 10, 1 << 13] {
+        let blocks = u64::from(segments) * 256;
+        let slack_blocks = Config::for_cache(segments, 256).index_slack_blocks;
+        let mut random = Random(11);
+        let mut index = Index::new(blocks * 16 + (4 << 20));
+        for block in 0..blocks {
+            let is_near = index.is_near_budget(slack_blocks);
+            assert!(!is_near, "{block} of {blocks} scattered blocks: {} bytes", index.allocated_bytes());
+            insert(&mut index, random.next() % VOLUME_BLOCKS_MAX, block as u32, &[0]);
+        }
+    }
 }
 
 #[test]

@@ -53,7 +53,7 @@ impl Machine<LogStore> {
             return;
         }
         // RULE 15: an index near its budget gives buckets up early.
-        if keys.buckets.free() >= low && !index.is_tight(self.config.index_slack_blocks) {
+        if keys.buckets.free() >= low && !index.is_near_budget(self.config.index_slack_blocks) {
             return;
         }
         if keys.is_starved {
