@@ -2,7 +2,7 @@
 
 use engine::composition::Composition;
 use engine::effect::WriteMode;
-use engine::units::{Nanos, SectorRange, VolumeIndex};
+use engine::units::{Nanos, SectorRange, VOLUME_BLOCKS_MAX, VolumeIndex};
 use forebay_lab::long::recovery_cost::{self, State};
 use forebay_lab::long::{
     Action, Answer, Contents, Demand, Disk, Latencies, Load, LoadOptions, LongRun, Next, Pattern, Setup,
@@ -530,6 +530,53 @@ fn every_way_to_keep_data_runs() -> Result<(), Trouble> {
             assert!(statistics.verified_blocks > 20_000, "{:?}: {statistics:?}", composition.persistence);
             run.renew_cache()?;
         }
+    }
+    Ok(())
+}
+
+/// Goal: the last block of the largest volume is a block as any other. Method: whole blocks, parts of them, and all in a row, to
+/// the end of 128 TiB, by each way to keep data.
+#[test]
+fn the_largest_volume_is_used_to_its_end() -> Result<(), Trouble> {
+    const AREA_BLOCKS: u64 = 16 * MIB / 4096;
+    for composition in [Composition::forebay(), Composition::plain_log(), Composition::plain_slots()] {
+        let largest_bytes = VOLUME_BLOCKS_MAX * 4096;
+        let setup = setup(64 * MIB, largest_bytes, &[WriteMode::Writeback], Contents::Tags);
+        let mut run = LongRun::composed(setup, &composition, |_| ())?;
+        for request_bytes in [4096, 512, 16 * 1024] {
+            let first_block = VOLUME_BLOCKS_MAX - AREA_BLOCKS;
+            let area = LoadOptions { first_block, ..LoadOptions::once(AREA_BLOCKS) };
+            run.run(&mut Load::new(area), Until::End)?;
+            run.idle(2 * Nanos::SECOND)?;
+            let mut load = Load::new(LoadOptions {
+                first_block,
+                request_bytes,
+                read_permille: 300,
+                requests: Some(60_000),
+                ..LoadOptions::reads(AREA_BLOCKS)
+            });
+            run.run(&mut load, Until::End)?;
+        }
+        run.idle(10 * Nanos::SECOND)?;
+        let statistics = run.statistics();
+        assert_eq!(statistics.reads.errors + statistics.writes.errors, 0);
+        assert!(statistics.verified_blocks > 20_000, "{statistics:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn of_a_device_that_is_too_large_the_rest_is_left() -> Result<(), Trouble> {
+    const TIB: u64 = GIB * 1024;
+    for composition in [Composition::forebay(), Composition::plain_log()] {
+        let setup = setup(20 * TIB, GIB, &[WriteMode::Writeback], Contents::Tags);
+        let mut run = LongRun::composed(setup, &composition, |_| ())?;
+        run.run(
+            &mut Load::new(LoadOptions { requests: Some(1000), ..LoadOptions::reads(4096) }),
+            Until::End,
+        )?;
+        let reads = run.statistics().reads;
+        assert_eq!((reads.count, reads.errors), (1000, 0));
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ use crate::status::Counters;
 use crate::units::{
     BLOCK_BYTES, BlockKey, SECTOR_BYTES, SECTORS_PER_BLOCK, SectorRange, VolumeId, VolumeIndex,
 };
+use core::ops::Range;
 
 /// Whether the cache serves a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +111,12 @@ impl Volume {
     /// The key of one of its blocks.
     pub fn key(&self, block: u64) -> BlockKey {
         BlockKey::new(self.index, block)
+    }
+
+    /// The keys of some of its blocks.
+    pub fn keys(&self, blocks: Blocks) -> Range<BlockKey> {
+        let first = self.key(blocks.first);
+        first..BlockKey(first.0 + blocks.count)
     }
 
     /// The range of `blocks` blocks from `first` on at the origin: offset and length in bytes, the length

@@ -225,9 +225,11 @@ impl Machine<LogStore> {
         let is_flushed_soon = fua
             || volume.origin.last_client_flush.is_some_and(|last| self.now.since(last) < FLUSHES_WITHIN_NS);
         let is_read_first = |sector: u64| {
-            let key = volume.key(sector / SECTORS_PER_BLOCK);
+            // The end of a write may be the end of the volume.
             let is_partial = !sector.is_multiple_of(SECTORS_PER_BLOCK);
-            is_partial && self.store.index.get(key).is_none() && self.store.extents.get(key).is_none()
+            let is_cached =
+                |key| self.store.index.get(key).is_some() || self.store.extents.get(key).is_some();
+            is_partial && !is_cached(volume.key(sector / SECTORS_PER_BLOCK))
         };
         (!is_flushed_soon && (is_read_first(range.start) || is_read_first(range.end())))
             .then_some(Reason::Unaligned.into())

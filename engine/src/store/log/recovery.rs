@@ -587,7 +587,8 @@ impl Replay {
             log.push_internal(InternalAppend::Tombstone { volume, blocks, request, oldest_dirty_sequence });
         }
         segments.mutations = mutations;
-        let cache_blocks = superblock.cache_bytes / BLOCK_BYTES;
+        // Of a larger device the rest is not used.
+        let cache_blocks = (superblock.cache_bytes / BLOCK_BYTES).min(u64::from(Place::END));
         let seed = u64::from_le_bytes(core::array::from_fn(|at| superblock.set_id[at]));
         let policies = Policies::new(composition, to_u32(cache_blocks), seed);
         let controller = Controller::new(composition, &segments);

@@ -43,7 +43,7 @@ impl SlotStore {
     /// Whether some of the blocks are being written.
     fn is_changing(&self, volume_index: VolumeIndex, blocks: Blocks, volumes: &Volumes) -> bool {
         let volume = volumes.of(volume_index);
-        self.changing.range(volume.key(blocks.first)..volume.key(blocks.end())).next().is_some()
+        self.changing.range(volume.keys(blocks)).next().is_some()
     }
 
     /// Whether the piece's slot is busy with work that excludes writes.
@@ -454,7 +454,7 @@ impl Machine<SlotStore> {
         if self.store.changing_reads.is_empty() {
             return;
         }
-        let written = self.volume(volume).key(blocks.first)..self.volume(volume).key(blocks.end());
+        let written = self.volume(volume).keys(blocks);
         let (over, others) = core::mem::take(&mut self.store.changing_reads)
             .into_iter()
             .partition(|read| written.contains(&read.key));

@@ -131,7 +131,7 @@ impl SlotStore {
             return false;
         }
         let volume = requests[key].volume;
-        let lost = volumes.of(volume).key(blocks.first)..volumes.of(volume).key(blocks.end());
+        let lost = volumes.of(volume).keys(blocks);
         let found: Vec<BlockKey> = self.lost.range(lost).copied().collect();
         if found.is_empty() {
             return false;
