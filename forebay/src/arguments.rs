@@ -393,6 +393,9 @@ pub struct Serve {
     /// The cache is missing: serve the volumes that cannot have dirty data by their origins alone.
     #[arg(long)]
     pub uncached: bool,
+    /// Wait so long for the cache, its other half and the origins, if they are missing: at boot a disk may be found late.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub wait_for_devices: Option<Duration>,
     /// Make a block device of each volume, too: /dev/forebay/VOLUME.
     #[arg(long, conflicts_with = "uncached")]
     pub attach: bool,

@@ -432,7 +432,9 @@ impl StateDirectory {
 /// # Errors
 /// If it cannot be written.
 pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let beside = path.with_extension("new");
+    // With the whole name: of a cache there are a record and a list, which may be written at the same time.
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
     let mut file = File::create(&beside)?;
     file.write_all(bytes)?;
     file.sync_all()?;
@@ -593,6 +595,30 @@ impl LiveRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::thread;
+
+    /// The record and the warm list of a cache have the same stem.
+    #[test]
+    fn files_of_a_cache_are_replaced_at_the_same_time() {
+        let directory = directory("replaced");
+        fs::create_dir(&directory.path).unwrap();
+        let [record, list] = ["00.toml", "00.warm"].map(|name| directory.path.join(name));
+        thread::scope(|scope| {
+            for (path, bytes) in [(&record, b"record".repeat(100)), (&list, b"list".repeat(100_000))] {
+                scope.spawn(move || {
+                    for _ in 0..100 {
+                        replace_file(path, &bytes).unwrap();
+                        assert!(
+                            fs::read(path).unwrap() == bytes,
+                            "{} has another one's content",
+                            path.display()
+                        );
+                    }
+                });
+            }
+        });
+        fs::remove_dir_all(&directory.path).unwrap();
+    }
 
     fn directory(name: &str) -> StateDirectory {
         let path = std::env::temp_dir().join(format!("forebay-state-{}-{name}", std::process::id()));

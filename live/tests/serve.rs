@@ -528,6 +528,22 @@ fn a_device_that_hangs_is_given_up() {
     assert_eq!(notices.iter().filter(|notice| matches!(notice, ServerNotice::DeviceGone { .. })).count(), 1);
 }
 
+/// Goal: a disk that zeroes one range after the other works, however many wait. Method: ranges for two seconds, each of which is
+/// done within the timeout, asked for at once.
+#[test]
+fn a_device_that_zeroes_for_long_is_not_given_up() {
+    let server = serve_with("model:hdd?size=64M&speed=0.05", Passthrough::new(), |config| {
+        config.device_timeout = Duration::from_millis(1000);
+    });
+    let mut client = server.connect();
+    for cookie in 0..32 {
+        client.sender().send_write_zeroes(cookie, cookie << 20, 1 << 20, false).unwrap();
+    }
+    for _ in 0..32 {
+        client.receive().unwrap().result.unwrap();
+    }
+}
+
 #[test]
 fn tcp_and_several_addresses_work() {
     let server = serve_with("mem:1M", Passthrough::new(), |config| {

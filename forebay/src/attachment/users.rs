@@ -1,8 +1,8 @@
 //! Users of a kernel device: what is mounted from it, swaps to it, stands on it, or has it open.
 
 use live::kernel::{Disk, sysfs};
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// The users of a device in words, such as `mounted at /mnt`; `None` if none is found.
 pub(super) fn describe(disk: Disk) -> Option<String> {
@@ -19,11 +19,30 @@ pub(super) fn describe(disk: Disk) -> Option<String> {
     }
     users.extend(sysfs::holders(disk).into_iter().map(|holder| format!("used by /dev/{holder}")));
     if users.is_empty() {
-        users.extend(processes().filter_map(|process| has_open(&process, disk)));
+        let mut is_all_seen = sees_others();
+        for process in processes() {
+            match has_open(&process, disk) {
+                Ok(user) => users.extend(user),
+                // It may have it open.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => is_all_seen = false,
+                // It has ended.
+                Err(_) => (),
+            }
+        }
+        if users.is_empty() && !is_all_seen {
+            users.push(
+                "perhaps open in a process that may not be looked into without CAP_SYS_PTRACE".to_owned(),
+            );
+        }
     }
     users.sort();
     users.dedup();
     (!users.is_empty()).then(|| users.join(", "))
+}
+
+/// Whether /proc lists the processes of others: mounted with `hidepid`, it hides those that may not be looked into.
+fn sees_others() -> bool {
+    Path::new("/proc/1/fd").exists()
 }
 
 fn processes() -> impl Iterator<Item = PathBuf> {
@@ -60,20 +79,24 @@ fn unescape(text: &str) -> String {
     text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
 }
 
-fn has_open(process: &Path, disk: Disk) -> Option<String> {
+/// The process in words, if it has the device open.
+///
+/// # Errors
+/// If it may not be looked into, or has ended.
+fn has_open(process: &Path, disk: Disk) -> io::Result<Option<String>> {
     let number = process.file_name().unwrap_or_default().to_string_lossy();
     if number == std::process::id().to_string() {
         // Whoever looks may have opened it to look.
-        return None;
+        return Ok(None);
     }
     let (disk, partitions) = (disk.path(), format!("{}p", disk.path()));
-    let open = fs::read_dir(process.join("fd")).ok()?.flatten().any(|file| {
+    let open = fs::read_dir(process.join("fd"))?.flatten().any(|file| {
         let target = fs::read_link(file.path()).unwrap_or_default();
         let target = target.to_string_lossy();
         target == disk || target.starts_with(&partitions)
     });
     let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
-    open.then(|| format!("open in {} (process {number})", name.trim()))
+    Ok(open.then(|| format!("open in {} (process {number})", name.trim())))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::{Answer, NOT_UNDERSTOOD, Progress, QUESTION_BYTES_MAX, Question};
 use crate::access::{ControlAccess, Group};
+use crate::connection_limit::ConnectionLimit;
 use crate::interrupt::spawn;
 use crate::run_dir::RunDirectory;
 use anyhow::{Context, Result, bail};
@@ -20,6 +21,8 @@ use std::time::Duration;
 
 /// Verbs that may wait to be heard.
 const BACKLOG: i32 = 128;
+/// Verbs that are answered at the same time; beyond them they are sent away.
+const CONVERSATIONS_MAX: usize = 256;
 /// A verb that does not read its answer, or asks nothing, is left alone after this.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -95,10 +98,18 @@ impl Listener {
         spawn("control", move || {
             // The start may fail, and then nothing is answered.
             let Ok(answering) = answering.recv() else { return };
-            for stream in listener.incoming().flatten() {
+            let limit = ConnectionLimit::new(CONVERSATIONS_MAX);
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else {
+                    // Descriptors may be short for a while.
+                    thread::sleep(Duration::from_millis(100));
+                    continue;
+                };
+                let Some(admitted) = limit.admit() else { continue };
                 let answering = Arc::clone(&answering);
                 // Without another thread this one verb gets no answer; the daemon goes on.
                 let _ = thread::Builder::new().name("answer".to_owned()).spawn(move || {
+                    let _admitted = admitted;
                     // A verb that went away needs no answer.
                     let _ = converse(&stream, answering.as_ref(), access);
                 });

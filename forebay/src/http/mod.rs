@@ -8,6 +8,7 @@ mod message;
 pub use message::{Answer, Asked};
 
 use crate::access::Group;
+use crate::connection_limit::ConnectionLimit;
 use crate::interrupt::spawn;
 use anyhow::{Context, Result, bail};
 use live::server::ListenAddress;
@@ -18,7 +19,6 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -171,33 +171,21 @@ fn answer_all<S: Stream + Send + 'static>(
     incoming: impl Iterator<Item = io::Result<S>>,
     site: &Arc<impl Site>,
 ) {
-    let connections = Arc::new(AtomicUsize::new(0));
+    let limit = ConnectionLimit::new(CONNECTIONS_MAX);
     for stream in incoming {
         let Ok(mut stream) = stream else {
             // Descriptors may be short for a while.
             thread::sleep(Duration::from_millis(100));
             continue;
         };
-        if connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
-            connections.fetch_sub(1, Ordering::Relaxed);
-            continue;
-        }
-        let (site, place) = (Arc::clone(site), Place(Arc::clone(&connections)));
+        let Some(admitted) = limit.admit() else { continue };
+        let site = Arc::clone(site);
         // Without another thread this one reader gets no answer; the daemon goes on.
         let _ = thread::Builder::new().name("http".to_owned()).spawn(move || {
-            let _place = place;
+            let _admitted = admitted;
             // A reader that went away needs no answer.
             let _ = converse(&mut stream, site.as_ref());
         });
-    }
-}
-
-/// The place of a connection among those that may be.
-struct Place(Arc<AtomicUsize>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -369,7 +369,7 @@ fn export(volume: &Served) -> ExportConfig {
 }
 
 impl Running {
-    fn picture(&self) -> Result<Status> {
+    pub fn picture(&self) -> Result<Status> {
         Ok(self.handle.with_core(|engine| engine.status())?)
     }
 
@@ -476,14 +476,13 @@ impl Running {
         self.era().written_before_bytes + status.cache.device.written_bytes
     }
 
-    /// Looks after the cache: to be called once a second.
+    /// Looks after the cache, of which `status` is the picture: to be called once a second.
     ///
     /// # Errors
     /// If it is stopping, or the notes cannot be written.
-    pub fn look(&self) -> Result<()> {
-        let status = self.picture()?;
-        self.watch.lock().unwrap_or_else(PoisonError::into_inner).look(&status, Instant::now());
-        self.keep_hours(&status)?;
+    pub fn look(&self, status: &Status) -> Result<()> {
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner).look(status, Instant::now());
+        self.keep_hours(status)?;
         self.sample(status.cache.size_bytes)?;
         self.note_drained()
     }

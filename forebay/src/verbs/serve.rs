@@ -6,6 +6,7 @@ use crate::arguments::warm::{ListPlace, RATE_DEFAULT, WarmRate, Warming};
 use crate::arguments::{RunOptions, Serve, Watching};
 use crate::attachment;
 use crate::configuration::{self, Configuration};
+use crate::device_wait;
 use crate::events::Event;
 use crate::halves;
 use crate::interrupt::{Interrupts, spawn};
@@ -53,6 +54,7 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         nbd_mode,
         profile,
         uncached,
+        wait_for_devices,
         attach,
         connection,
         threads,
@@ -73,13 +75,12 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
     allow_many_descriptors();
     let access = ClientAccess::new(&access, &nbd)?;
     let state = StateDirectory::find(places.state_dir.as_deref())?;
-    let device_timeout = options.device_timeout;
     let doors = |given, first: &str| {
         Ok(Doors {
             listen: listen(given, first, access.group)?,
             socket_permissions: nbd_mode,
             access: access.clone(),
-            device_timeout,
+            device_timeout: options.device_timeout,
             threads,
             watching: watching.clone(),
             attach: attach.then(|| connection.options(None)),
@@ -90,7 +91,7 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         // RULE 11: what would keep the volumes from being attached is found before anything begins.
         connection.options(None).check().context("cannot attach the volumes")?;
     }
-    let why_missing = missing(&cache, options.mirror.as_ref(), &state)?;
+    let why_missing = missing(&cache, &options, &state, wait_for_devices.filter(|_| !uncached))?;
     match (why_missing, uncached) {
         (Some(why), true) => {
             let doors = |first: &str| doors(nbd, first);
@@ -257,10 +258,20 @@ fn expect_composition(spec: &DeviceSpec, wanted: &Wanted, profile: &str, found: 
     )
 }
 
-/// Reason why the cache cannot be used at all, if there is one. A cache that is there but in use is an error.
-fn missing(spec: &DeviceSpec, mirror: Option<&DeviceSpec>, state: &StateDirectory) -> Result<Option<String>> {
+/// Reason why the cache cannot be used at all, if there is one, after `patience` with devices that come late. A cache that is
+/// there but in use is an error.
+fn missing(
+    spec: &DeviceSpec,
+    options: &RunOptions,
+    state: &StateDirectory,
+    patience: Option<Duration>,
+) -> Result<Option<String>> {
+    if let Some(patience) = patience {
+        device_wait::wait_for_devices(spec, options, patience);
+    }
     let why = missing_device(spec)?;
-    Ok(if why.is_some() && halves::has_other_half(spec, mirror, state)? { None } else { why })
+    let has_other = || halves::has_other_half(spec, options.mirror.as_ref(), state);
+    Ok(if why.is_some() && has_other()? { None } else { why })
 }
 
 /// Reason why this device of a cache cannot be used at all, if there is one.
@@ -386,11 +397,11 @@ fn attend(running: &Arc<Running>, interrupts: &Interrupts) -> Result<()> {
         running.look_after_devices();
         running::flush_on_schedule(running, interrupts);
         running::scrubbing::scrub_when_due(running, interrupts);
-        let mut looked = running.look();
-        // An answer of the engine is the proof that it works.
-        if looked.is_ok() {
+        let mut looked = running.picture().and_then(|status| {
+            // An answer of the engine is the proof that it works, whether notes can be written or not.
             watchdog.pat();
-        }
+            running.look(&status)
+        });
         if noted_at.elapsed() >= NOTE_EVERY {
             noted_at = Instant::now();
             looked = looked.and(running.note_written()).and(running.write_warm_list());

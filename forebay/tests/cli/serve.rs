@@ -4,6 +4,7 @@
 use crate::scene::{Place, Scene, overwrite, pattern};
 use serde_json::Value;
 use std::fs;
+use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 
@@ -337,4 +338,32 @@ fn a_power_cut_of_modelled_disks_keeps_what_was_flushed() {
     // The daemon is found by the name of the store as well.
     place.done(&["status", &fast]);
     daemon.stop();
+}
+
+/// Goal: a start that is told to waits for devices that come late. Method: the origin, then the cache, and then the second half of
+/// a mirrored one are away for a while.
+#[test]
+fn a_start_waits_for_devices_that_come_late() {
+    let (scene, mirror) = crate::mirrored::scene(&[]);
+    let place = &scene.place;
+    for late in [&scene.origin, &scene.cache, &mirror] {
+        let away = format!("{late}.away");
+        fs::rename(late, &away).unwrap();
+        let daemon = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(700));
+                fs::rename(&away, late).unwrap();
+            });
+            place.serve(&scene.cache, &["--wait-for-devices", "30"])
+        });
+        let said = daemon.errors();
+        assert!(said.contains("waiting for") && said.contains("not there yet"), "{said}");
+        assert!(!said.contains("goes on with"), "no half was left out: {said}");
+        daemon.stop();
+    }
+    fs::rename(&scene.origin, format!("{}.away", scene.origin)).unwrap();
+    let refused = place.forebay(&["serve", &scene.cache, "--wait-for-devices", "1"]);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.lines().last().is_some_and(|line| line.contains("does not exist")), "{said}");
 }

@@ -54,6 +54,13 @@ enum Step {
     WriteZeroes,
 }
 
+impl Step {
+    /// Whether a range is discarded or zeroed, without data of a client.
+    fn is_of_range(self) -> bool {
+        matches!(self, Step::Discard | Step::Zero { .. } | Step::WriteZeroes)
+    }
+}
+
 struct Flight {
     io: IoId,
     line: usize,
@@ -89,6 +96,8 @@ struct Line {
     at_kernel: usize,
     /// Those for which [`Flight::is_long_read`].
     long_reads: usize,
+    /// Whether one for which [`Step::is_of_range`] ended since the last look.
+    has_ended_range: bool,
 }
 
 impl Line {
@@ -536,6 +545,7 @@ impl Flights {
             }
             return;
         }
+        self.count_ranges_anew(now);
         for line in 0..LINES {
             // While the server of an export is away nothing is under way there: other limits hold.
             let up_since = self.lines[line].nbd().map_or(Nanos(0), NbdDevice::up_since);
@@ -557,6 +567,19 @@ impl Flights {
                 flight.abandoned = true;
                 let result = Err(Errno::TIMEDOUT);
                 self.finished.push_back(Landed { io: flight.io, result });
+            }
+        }
+    }
+
+    /// Ranges that are discarded or zeroed come one after the other, and a disk may need seconds for each: those that wait behind
+    /// one that has ended have their time from then on.
+    fn count_ranges_anew(&mut self, now: Nanos) {
+        for line in 0..LINES {
+            if std::mem::take(&mut self.lines[line].has_ended_range) {
+                let waiting = self.flights.iter_mut().map(|(_, flight)| flight);
+                waiting
+                    .filter(|flight| flight.line == line && flight.step.is_of_range())
+                    .for_each(|flight| flight.issued = now);
             }
         }
     }
@@ -623,7 +646,9 @@ impl Flights {
 
     fn retire(&mut self, key: usize) -> Flight {
         let mut flight = self.flights.remove(key);
-        self.lines[flight.line].long_reads -= usize::from(flight.is_long_read());
+        let line = &mut self.lines[flight.line];
+        line.long_reads -= usize::from(flight.is_long_read());
+        line.has_ended_range |= flight.step.is_of_range();
         let mut vectors = std::mem::take(&mut flight.vectors);
         vectors.clear();
         self.spare_vectors.push(vectors);

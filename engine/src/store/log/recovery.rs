@@ -602,7 +602,7 @@ impl Replay {
             }
         };
         // RULE 8: a start with more memory may believe what this one left out.
-        let left_out_to = index.has_left_out().then(|| found.end.next_sequence);
+        let left_out_to = index.has_left_out().then_some(found.end.next_sequence);
         let store = LogStore {
             index,
             left_out_to,
