@@ -106,6 +106,9 @@ fn advice_can_be_exact_at_sizes_of_ones_own() {
     assert!(ratio(0, "forebay") > 0.7, "{}", ratio(0, "forebay"));
     assert_eq!([0.975; 3], ["lru", "fifo", "forebay"].map(|policy| ratio(1, policy)), "a loop that fits");
     assert_ne!(sizes[0]["best"], "forebay", "what no profile runs is not advised");
+    let small = json(&place.done(&["lab", "advise", file, "--exact", "--sizes", "10", "--json"]));
+    let said = small["recommendation"]["sentence"].as_str().unwrap_or_default();
+    assert!(said.starts_with("A larger cache than these would pay: 40 KiB"), "{small}");
     place.refused(&["lab", "advise", file, "--exact", "--sample", "10"], 2, &["--exact", "--sample"]);
     place.refused(&["lab", "advise", file, "--sizes", "0"], 2, &["--sizes"]);
 }
@@ -122,6 +125,19 @@ fn what_is_wrong_with_a_trace_is_one_line() {
     place.refused(&["lab", "trace", file, "--format", "elf"], 2, &["elf", "vscsi"]);
     place.refused(&["lab", "trace", file, "--origin", "drum"], 2, &["drum", "wd-re-4tb"]);
     place.refused(&["lab", "trace", file, "--timed", "--depth", "1"], 2, &["--depth"]);
+    let pipe = place.path("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().is_ok_and(|status| status.success()));
+    // Whoever opens it waits for the other end.
+    let writer = std::fs::File::options().read(true).write(true).open(&pipe).expect("a pipe");
+    let pipe = pipe.to_str().expect("a plain path");
+    for verb in ["advise", "trace"] {
+        place.refused(
+            &["lab", verb, pipe, "--format", "block-list"],
+            1,
+            &["read twice", "write it to a file"],
+        );
+    }
+    drop(writer);
     let list = place.path("list.trace");
     std::fs::write(&list, "1\n2\n").expect("a file for the test");
     let list = list.to_str().expect("a plain path");

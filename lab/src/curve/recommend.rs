@@ -16,6 +16,17 @@ pub enum Recommendation {
         /// The hit ratio of a cache without end.
         hit_ratio_max: f64,
     },
+    /// None of the sizes that were looked at is large enough.
+    LargerCache {
+        /// The largest size that was looked at, and the best policy there.
+        size_bytes: u64,
+        /// Its policy.
+        policy: &'static str,
+        /// Its point on the policy's curve.
+        point: Point,
+        /// The hit ratio of a cache without end.
+        hit_ratio_max: f64,
+    },
     /// The smallest cache that is good enough.
     Cache {
         /// Its size.
@@ -42,10 +53,16 @@ impl Advice {
 impl Recommendation {
     fn of(advice: &Advice) -> Recommendation {
         let hit_ratio_max = advice.hit_ratio_max;
+        let Some(largest) = advice.sizes_bytes.len().checked_sub(1).filter(|_| hit_ratio_max >= NOTHING)
+        else {
+            return Recommendation::NoCache { hit_ratio_max };
+        };
         let is_enough = |size: &usize| advice.best(*size).1.hit_ratio >= hit_ratio_max * ENOUGH;
         let size = (0..advice.sizes_bytes.len()).find(is_enough);
-        let Some(size) = size.filter(|_| hit_ratio_max >= NOTHING) else {
-            return Recommendation::NoCache { hit_ratio_max };
+        let Some(size) = size else {
+            let (policy, point) = advice.best(largest);
+            let size_bytes = advice.sizes_bytes[largest];
+            return Recommendation::LargerCache { size_bytes, policy, point, hit_ratio_max };
         };
         let (policy, point) = advice.best(size);
         let size_bytes = advice.sizes_bytes[size];

@@ -195,6 +195,9 @@ pub enum Reason {
     /// There is nothing but remarks.
     #[error("the trace has no request: nothing was asked for while it was recorded")]
     Nothing,
+    /// It is a pipe or the like.
+    #[error("a trace is read twice, and this can be read once: write it to a file first")]
+    NoFile,
     /// The unit is not a multiple of sectors, or too large.
     #[error("a unit has 512 bytes to 1 MiB, and whole sectors; {0} bytes are none")]
     Unit(u64),

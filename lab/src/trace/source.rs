@@ -21,10 +21,13 @@ const BUFFER_BYTES: usize = 1 << 16;
 /// [`TraceError`]: the file cannot be read, its format is not known, or the unit is none.
 pub fn open(path: &Path, reading: Reading) -> Result<Box<dyn Source>, TraceError> {
     let name = path.display().to_string();
-    match File::open(path) {
-        Ok(file) => read(&name, file, reading),
-        Err(error) => Err(TraceError { file: name, place: Place::File, reason: error.into() }),
-    }
+    let opened = File::open(path).and_then(|file| Ok((file.metadata()?.is_file(), file)));
+    let reason = match opened {
+        Ok((true, file)) => return read(&name, file, reading),
+        Ok((false, _)) => Reason::NoFile,
+        Err(error) => error.into(),
+    };
+    Err(TraceError { file: name, place: Place::File, reason })
 }
 
 /// Reads a trace from anywhere; `name` is used in errors, and tells what a file's name tells.

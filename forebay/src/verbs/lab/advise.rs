@@ -201,6 +201,17 @@ impl Advised {
                     percent(hit_ratio_max)
                 ),
             },
+            Recommendation::LargerCache { size_bytes, policy, point, hit_ratio_max } => Advised {
+                cache_bytes: None,
+                policy: None,
+                sentence: format!(
+                    "A larger cache than these would pay: {} have {} of the accesses as hits with {policy}, and a cache without \
+                     end {}. Look at larger ones with --sizes.",
+                    Size(size_bytes),
+                    percent(point.hit_ratio),
+                    percent(hit_ratio_max)
+                ),
+            },
             Recommendation::Cache { size_bytes, policy, point, hit_ratio_max, doubled_gain } => {
                 let doubled = match doubled_gain {
                     Some(gain) => format!("; twice the size would gain {:.1} points", gain * 100.0),
