@@ -125,6 +125,10 @@ fn what_is_wrong_with_a_trace_is_one_line() {
     place.refused(&["lab", "trace", file, "--format", "elf"], 2, &["elf", "vscsi"]);
     place.refused(&["lab", "trace", file, "--origin", "drum"], 2, &["drum", "wd-re-4tb"]);
     place.refused(&["lab", "trace", file, "--timed", "--depth", "1"], 2, &["--depth"]);
+    let mixed = place.path("mixed.spc");
+    std::fs::write(&mixed, "0,1,512,r,5000\n0,2,512,r,0\n0,3,512,r,1\n").expect("a file for the test");
+    let said = place.done(&["lab", "trace", mixed.to_str().expect("a plain path")]);
+    assert!(said.contains("2 requests are of an earlier time") && said.contains("sort the trace"), "{said}");
     let pipe = place.path("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().is_ok_and(|status| status.success()));
     // Whoever opens it waits for the other end.

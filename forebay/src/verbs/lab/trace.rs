@@ -139,6 +139,15 @@ impl Surveyed {
             Some(seconds) => writeln!(output, " in {seconds:.1} s")?,
             None => writeln!(output, ", without times")?,
         }
+        // A recorder of several threads swaps a few.
+        if self.late_requests * 100 > self.requests {
+            let late = self.late_requests;
+            writeln!(
+                output,
+                "{late} requests are of an earlier time than one in front of them: by their times they would be sent at \
+                 once; sort the trace"
+            )?;
+        }
         Ok(())
     }
 }
