@@ -9,11 +9,13 @@ struct S3Model {
     main: Vec<u32>,
     hits: std::collections::BTreeMap<u32, u32>,
     was_main: Vec<u32>,
+    has_filled: bool,
 }
 
 impl Model for S3Model {
     fn insert(&mut self, frame: u32, arrival: Arrival) {
-        if arrival.is_returning { &mut self.main } else { &mut self.small }.push(frame);
+        let is_first_fill = !self.has_filled && self.small.len() >= 4;
+        if arrival.is_returning || is_first_fill { &mut self.main } else { &mut self.small }.push(frame);
         self.hits.insert(frame, 0);
     }
 
@@ -41,6 +43,7 @@ impl Model for S3Model {
                     self.main.push(frame);
                 } else if may_leave(frame) {
                     self.was_main.retain(|&other| other != frame);
+                    self.has_filled = true;
                     return Some(frame);
                 } else {
                     self.small.push(frame);
@@ -53,6 +56,7 @@ impl Model for S3Model {
                     self.main.push(frame);
                 } else if may_leave(frame) {
                     self.was_main.push(frame);
+                    self.has_filled = true;
                     return Some(frame);
                 } else {
                     self.main.push(frame);
