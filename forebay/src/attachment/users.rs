@@ -90,11 +90,18 @@ fn has_open(process: &Path, disk: Disk) -> io::Result<Option<String>> {
         return Ok(None);
     }
     let (disk, partitions) = (disk.path(), format!("{}p", disk.path()));
-    let open = fs::read_dir(process.join("fd"))?.flatten().any(|file| {
-        let target = fs::read_link(file.path()).unwrap_or_default();
+    let mut open = false;
+    for file in fs::read_dir(process.join("fd"))?.flatten() {
+        let target = match fs::read_link(file.path()) {
+            // Names of files may be seen where it may not be seen what they are.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(error),
+            // It was closed just now.
+            Err(_) => continue,
+            Ok(target) => target,
+        };
         let target = target.to_string_lossy();
-        target == disk || target.starts_with(&partitions)
-    });
+        open |= target == disk || target.starts_with(&partitions);
+    }
     let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
     Ok(open.then(|| format!("open in {} (process {number})", name.trim())))
 }
