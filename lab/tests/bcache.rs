@@ -295,3 +295,18 @@ fn priorities_are_written_before_buckets_are_begun() {
     assert_eq!(written("64"), written("0") + 9);
     assert_eq!(written("1024"), written("0"), "bcache takes no cache as small as that");
 }
+
+/// Goal: a look for dirty extents ends, wherever the volume's last ones lie. Method: as many as one look takes, to the last region;
+/// all are on their way home, and nothing of them can go.
+#[test]
+fn a_look_that_ends_with_the_volume_ends() {
+    let mut world = World::new(setup(&[], true));
+    world.run_dry().unwrap();
+    world.hold(|io| io.is_origin(0, Kind::Write));
+    let first = 65_536 - 1024;
+    write_all(&mut world, (0..512).map(|step| first + step * 2), 1, 32).unwrap();
+    world.pass(120 * Nanos::SECOND).unwrap();
+    world.release();
+    world.pass(600 * Nanos::SECOND).unwrap();
+    world.verify().unwrap();
+}

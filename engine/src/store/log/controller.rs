@@ -43,6 +43,8 @@ struct Found {
     cursor: u64,
     /// Where this round of looks began; none between two rounds.
     began: Option<u64>,
+    /// Whether the round has come to the end of the volume, and goes on from its beginning.
+    has_wrapped: bool,
     /// Whether the round has come back to where it began.
     is_round: bool,
     /// The end of the run that was started last.
@@ -143,7 +145,7 @@ impl Machine<LogStore> {
         let controller = &mut self.store.controller;
         let found = &mut controller.found[index.at()];
         if found.extents.is_empty() && found.is_round {
-            (found.began, found.is_round) = (None, false);
+            (found.began, found.has_wrapped, found.is_round) = (None, false, false);
             controller.destage.found_nothing(index, now);
         }
     }
@@ -190,17 +192,16 @@ impl Machine<LogStore> {
         let began = *found.began.get_or_insert(found.cursor);
         let volume = self.volumes[index.at()].as_mut().expect("it is dirty");
         let mut at = found.cursor;
-        let mut has_wrapped = at < began;
         for _ in 0..REGIONS_MAX {
             let next = volume.destage.map.next(at).filter(|&block| block < end);
-            let next = next.filter(|&block| !has_wrapped || block < began);
+            let next = next.filter(|&block| !found.has_wrapped || block < began);
             let Some(block) = next else {
-                if has_wrapped || began == 0 {
+                if found.has_wrapped || began == 0 {
                     found.is_round = true;
                     at = began;
                     break;
                 }
-                (has_wrapped, at) = (true, 0);
+                (found.has_wrapped, at) = (true, 0);
                 continue;
             };
             let (first, region_end) = volume.destage.map.region_of(block);
@@ -228,7 +229,8 @@ impl Machine<LogStore> {
                 break;
             }
         }
-        found.cursor = if at >= end { 0 } else { at };
+        // It may be the end of the volume: the round does not begin anew there.
+        found.cursor = at;
         !found.extents.is_empty()
     }
 
