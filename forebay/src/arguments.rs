@@ -215,7 +215,7 @@ pub struct LabVerify {
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// How many runs; each has several power cuts.
-    #[arg(long, value_name = "N", default_value = "100")]
+    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u64).range(1..))]
     pub runs: u64,
     /// The profile.
     #[arg(long, value_name = "PROFILE", default_value = profile::DEFAULT, value_parser = profile::parse_name)]
@@ -596,6 +596,11 @@ pub enum Word {
     Setting(Setting),
 }
 
+/// Bytes that a job reads in a second at the least.
+const RATE_BYTES_MIN: u64 = 64 << 10;
+/// The largest cache.
+const CACHE_BYTES_MAX: u64 = 2 << 40;
+
 /// Reason why a word of the command line has no meaning.
 #[derive(Debug, thiserror::Error)]
 pub enum ValueError {
@@ -620,6 +625,12 @@ pub enum ValueError {
     /// Not a number of seconds.
     #[error("give whole seconds, 1 or more")]
     Seconds,
+    /// So few bytes in a second that nothing would come of it.
+    #[error("give {} KiB a second or more, with a suffix, for example 16M", RATE_BYTES_MIN >> 10)]
+    Rate,
+    /// A size that no cache has.
+    #[error("a cache has at most {} TiB, and some bytes", CACHE_BYTES_MAX >> 40)]
+    CacheSize,
     /// Not a number of threads.
     #[error("give 1 to {REACTORS_MAX} threads")]
     Threads,
@@ -638,12 +649,25 @@ pub(crate) fn is_volume_character(character: char) -> bool {
 }
 
 pub(crate) fn volume_name(text: &str) -> Result<String, ValueError> {
-    let is_good = (1..=64).contains(&text.len()) && text.chars().all(is_volume_character);
+    // It names files and links, too.
+    let is_place = matches!(text, "." | "..");
+    let is_good = (1..=64).contains(&text.len()) && text.chars().all(is_volume_character) && !is_place;
     if is_good { Ok(text.to_owned()) } else { Err(ValueError::VolumeName) }
 }
 
 fn run_options(text: &str) -> Result<String, lab::swarm::UnknownKnob> {
     lab::swarm::Options::draw(0).change(text).map(|()| text.to_owned())
+}
+
+/// Bytes in a second that a job reads; with fewer, one step of it would take seconds.
+fn rate(text: &str) -> Result<u64, ValueError> {
+    devices::parse_size(text).ok().filter(|bytes| *bytes >= RATE_BYTES_MIN).ok_or(ValueError::Rate)
+}
+
+/// The size of a modelled cache.
+fn cache_size(text: &str) -> Result<u64, ValueError> {
+    let bytes = devices::parse_size(text).ok();
+    bytes.filter(|bytes| (1..=CACHE_BYTES_MAX).contains(bytes)).ok_or(ValueError::CacheSize)
 }
 
 fn seconds(text: &str) -> Result<Duration, ValueError> {

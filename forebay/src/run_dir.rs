@@ -95,6 +95,11 @@ impl RunDirectory {
             bail!("the run directory {path} belongs to another user; name your own with FOREBAY_RUN_DIR");
         }
         let permissions = found.mode() & 0o777;
+        if permissions & 0o002 != 0 {
+            bail!(
+                "the run directory {path} is one that everybody may write to; name one of its own with FOREBAY_RUN_DIR"
+            );
+        }
         if permissions & !SHARED != 0 || permissions & PRIVATE != PRIVATE {
             bail!(
                 "the run directory {path} has mode {permissions:04o} instead of {PRIVATE:04o} (or {SHARED:04o}, for a \

@@ -11,7 +11,7 @@ use engine::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, VOLUME_BLOCKS_MAX};
 use engine::warmth::{WORTH_MAX, Warmth};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
 /// Bytes of a list that a daemon keeps, at the most.
@@ -37,6 +37,28 @@ pub fn read(path: &Path) -> Result<WarmList> {
         FormatError::Truncated => anyhow!("the warm list {name} was cut short; use another one, or a trace"),
         error => anyhow!("the warm list {name} cannot be used: {error}"),
     })
+}
+
+/// Makes sure that a list may be kept in a file: one that is there is a list.
+///
+/// # Errors
+/// If it holds something else, which a list would replace, or is no ordinary file.
+pub fn expect_place(path: &Path) -> Result<()> {
+    let name = path.display();
+    let there = match path.metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        there => there.with_context(|| format!("cannot use {name} for the warm list"))?,
+    };
+    let mut head = Vec::new();
+    if there.is_file() {
+        File::open(path)
+            .and_then(|file| file.take(64).read_to_end(&mut head))
+            .with_context(|| format!("cannot use {name} for the warm list"))?;
+    }
+    if !there.is_file() || !head.is_empty() && WarmList::decode(&head) == Err(FormatError::Magic) {
+        bail!("{name} is there and no warm list, and would be replaced by one; name another file");
+    }
+    Ok(())
 }
 
 /// Writes a list of extents, as many as fit into `bytes_max`; durable on return.

@@ -1,5 +1,6 @@
 //! The arguments of `lab duel`.
 
+use super::CACHE_BYTES_MAX;
 use super::traces::{self, Disks};
 use super::{Report, mode};
 use crate::profile;
@@ -99,6 +100,9 @@ pub enum DuelError {
     /// A cache that cannot be formatted.
     #[error("a cache has at least {} MiB", CACHE_BYTES_MIN >> 20)]
     Small,
+    /// A cache that cannot be.
+    #[error("a cache has at most {} TiB", CACHE_BYTES_MAX >> 40)]
+    Large,
     /// Not a size at all.
     #[error("{0}; or percent of what the trace touches, for example 5")]
     Size(#[from] devices::SizeError),
@@ -115,8 +119,11 @@ fn size(text: &str) -> Result<SizeWanted, DuelError> {
         let percent = number.parse().ok().filter(|percent| (1..=100).contains(percent));
         return percent.map(SizeWanted::Percent).ok_or(DuelError::Percent);
     }
-    let bytes = devices::parse_size(word)?;
-    if bytes < CACHE_BYTES_MIN { Err(DuelError::Small) } else { Ok(SizeWanted::Bytes(bytes)) }
+    match devices::parse_size(word)? {
+        ..CACHE_BYTES_MIN => Err(DuelError::Small),
+        bytes @ CACHE_BYTES_MIN..=CACHE_BYTES_MAX => Ok(SizeWanted::Bytes(bytes)),
+        _ => Err(DuelError::Large),
+    }
 }
 
 fn loops(text: &str) -> Result<Loops, DuelError> {

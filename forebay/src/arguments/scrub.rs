@@ -15,7 +15,7 @@ pub struct Scrub {
     #[arg(value_name = "CACHE", value_parser = devices::parse)]
     pub cache: DeviceSpec,
     /// Bytes that are read in a second at the most [default: 256M].
-    #[arg(long, value_name = "BYTES", value_parser = devices::parse_size)]
+    #[arg(long, value_name = "BYTES", value_parser = super::rate)]
     pub rate: Option<u64>,
     /// Show the progress on stderr even if that is no terminal.
     #[arg(long)]

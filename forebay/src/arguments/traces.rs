@@ -58,7 +58,7 @@ pub struct LabTrace {
     pub profile: Vec<profile::Wanted>,
     /// A size of the cache device; may be repeated [default: 1 %, 10 % and 50 % of what the trace touches,
     /// but 32M at the least].
-    #[arg(long, value_name = "SIZE", value_parser = devices::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = super::cache_size)]
     pub cache_size: Vec<u64>,
     /// Keep so many requests under way, whatever the times of the trace [default without times: 32].
     #[arg(long, value_name = "N", conflicts_with = "timed")]

@@ -21,7 +21,7 @@ pub struct Warm {
     #[arg(value_name = "VOLUME", value_parser = volume_name)]
     pub volume: Option<String>,
     /// Bytes that are read in a second at the most [default: 64M].
-    #[arg(long, value_name = "BYTES", value_parser = devices::parse_size)]
+    #[arg(long, value_name = "BYTES", value_parser = super::rate)]
     pub rate: Option<u64>,
     /// A warm list, to read what it names [default: the one that the daemon keeps of this cache].
     #[arg(long, value_name = "FILE", conflicts_with_all = ["trace", "range"])]
@@ -107,10 +107,10 @@ pub enum WarmRate {
 }
 
 impl FromStr for WarmRate {
-    type Err = devices::SizeError;
+    type Err = super::ValueError;
 
     fn from_str(text: &str) -> Result<WarmRate, Self::Err> {
-        if text == "off" { Ok(WarmRate::Off) } else { devices::parse_size(text).map(WarmRate::Bytes) }
+        if text == "off" { Ok(WarmRate::Off) } else { super::rate(text).map(WarmRate::Bytes) }
     }
 }
 

@@ -25,6 +25,7 @@ use crate::startup::{self, Prepared};
 use crate::state::StateDirectory;
 use crate::superblock;
 use crate::uncached;
+use crate::warm_list;
 use crate::watchers::Watchers;
 use anyhow::{Context, Result, anyhow, bail};
 use engine::composition::Composition;
@@ -203,6 +204,7 @@ fn list_keeping(warming: &Warming, prepared: &Prepared) -> Result<ListKeeping> {
             let directory = path.parent().filter(|directory| directory.is_dir());
             directory
                 .with_context(|| format!("there is no directory for the warm list {}", path.display()))?;
+            warm_list::expect_place(&path)?;
             Some(path)
         }
     };

@@ -17,6 +17,7 @@ mod limits;
 mod metrics;
 mod mirror;
 mod mirrored;
+mod mistakes;
 mod ownership;
 mod pages;
 mod profiles;

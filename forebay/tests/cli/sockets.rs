@@ -56,7 +56,12 @@ fn a_run_directory_that_others_can_use_is_refused() {
         scene.place.refused(&serve, 1, words);
         scene.place.refused(&status, 1, words);
     };
-    for mode in [0o777, 0o755, 0o770, 0o701, 0o500] {
+    // Such as /tmp, which must stay as it is.
+    fs::create_dir(&run).unwrap();
+    fs::set_permissions(&run, Permissions::from_mode(0o1777)).unwrap();
+    refused(&["everybody may write", "name one of its own with FOREBAY_RUN_DIR"]);
+    fs::remove_dir(&run).unwrap();
+    for mode in [0o755, 0o770, 0o701, 0o500] {
         fs::create_dir(&run).unwrap();
         fs::set_permissions(&run, Permissions::from_mode(mode)).unwrap();
         refused(&[&format!("mode {mode:04o} instead of 0700"), "chmod 700"]);

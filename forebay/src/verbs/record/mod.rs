@@ -11,6 +11,7 @@ use crate::control::{Answer, Connection, Question, RecordedPart};
 use crate::interrupt::Interrupts;
 use crate::output::{Output, Size};
 use anyhow::{Context, Result, bail};
+use live::devices::{self, Access, DeviceError, DeviceSpec};
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -103,6 +104,10 @@ pub(super) fn run(arguments: &Record) -> Result<()> {
 fn open(path: &Path, force: bool) -> Result<File> {
     if force && path.metadata().is_ok_and(|there| !there.is_file()) {
         bail!("{} is no ordinary file; name another one", path.display());
+    }
+    let spec = DeviceSpec::File { path: path.to_owned() };
+    if force && let Err(DeviceError::Locked { .. }) = devices::open(&spec, Access::ReadOnlyExclusive) {
+        bail!("{} is a disk in use; name another file", path.display());
     }
     let mut options = File::options();
     options.write(true);
