@@ -51,10 +51,11 @@ pub(super) fn run(arguments: &Check) -> Result<()> {
     let spec = &arguments.cache;
     let access = if arguments.repair { Access::Exclusive } else { Access::ReadOnlyExclusive };
     let Found { halves, mut image, .. } = halves::open(spec, access)?;
+    let mut gone = None;
     if let Ok((superblock, _)) = engine::recovery::load_superblock(&mut image) {
         superblock::check_line(&superblock, &spec.to_string())?;
         check_memory_for_index(&superblock)?;
-        look_for_lasting(&mut image, superblock, arguments)?;
+        gone = look_for_lasting(&mut image, superblock, arguments)?;
     }
     let mut report = check::check(&mut image);
     let other = if image.turn_over() { Some(check::check(&mut image)) } else { None };
@@ -81,7 +82,9 @@ pub(super) fn run(arguments: &Check) -> Result<()> {
             report = check::check(&mut image);
         }
     }
-    let checked = checked(&report, is_repaired);
+    let mut checked = checked(&report, is_repaired);
+    checked.ok &= gone.is_none();
+    checked.fatal = checked.fatal.or(gone);
     tell(&checked, arguments.report.json)?;
     match (&report.log_error, &report.slots_error, checked.ok) {
         (_, _, true) => Ok(()),
@@ -92,6 +95,10 @@ pub(super) fn run(arguments: &Check) -> Result<()> {
             "{spec} cannot be started: {error}; forebay check {spec} --repair takes damaged records back, and the \
              origin decides what their slots held"
         ),
+        (None, None, false) if report.ok => bail!(
+            "{spec} cannot be started: {}; forebay check {spec} --repair gives that up",
+            checked.fatal.unwrap_or_default()
+        ),
         (None, None, false) => bail!(
             "{} errors in {spec}; it can be started: what is clean is read from the origin, reads of dirty data that \
              they hit fail",
@@ -100,21 +107,22 @@ pub(super) fn run(arguments: &Check) -> Result<()> {
     }
 }
 
-/// Tells that what the last daemon kept in memory is gone, or gives it up.
-fn look_for_lasting(image: &mut CacheImage, mut superblock: Superblock, arguments: &Check) -> Result<()> {
+/// Why the cache is not served, if what the last daemon kept in memory is gone; a repair gives that up.
+fn look_for_lasting(
+    image: &mut CacheImage,
+    mut superblock: Superblock,
+    arguments: &Check,
+) -> Result<Option<String>> {
     let spec = &arguments.cache;
-    let Left::Missing(path) = lasting::left(&superblock)? else { return Ok(()) };
+    let Left::Missing(path) = lasting::left(&superblock)? else { return Ok(None) };
     let path = path.display();
     if !arguments.repair {
-        notice(format_args!(
-            "{path}, which has what the last daemon wrote last, is gone: {spec} is not served without it"
-        ));
-        return Ok(());
+        return Ok(Some(format!("{path}, which has what the last daemon wrote last, is gone")));
     }
     superblock.lasting_boot = [0; 16];
     halves::store(image, &mut superblock, spec)?;
     notice(format_args!("what the last daemon wrote last, and nobody flushed, is given up: {path} is gone"));
-    Ok(())
+    Ok(None)
 }
 
 /// Prints a report, for people or as JSON.

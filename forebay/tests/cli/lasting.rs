@@ -84,7 +84,12 @@ fn a_cache_is_not_served_without_it() {
     files(&scene).iter().for_each(|file| fs::remove_file(file).expect("it is there"));
     scene.place.refused(&["serve", &scene.cache], 1, &[".lasting", "FOREBAY_RUN_DIR", "check", "--repair"]);
     let told = scene.place.forebay(&["check", &scene.cache]);
-    assert!(String::from_utf8_lossy(&told.stderr).contains("is not served without it"), "{told:?}");
+    let (report, why) = (String::from_utf8_lossy(&told.stdout), String::from_utf8_lossy(&told.stderr));
+    assert!(told.status.code() == Some(1) && report.contains("NOT OK"), "{told:?}");
+    assert!(
+        why.contains("cannot be started") && why.contains(".lasting") && why.contains("--repair"),
+        "{why}"
+    );
     scene.place.done(&["check", &scene.cache, "--repair"]);
     scene.serve().stop();
 }
