@@ -323,7 +323,7 @@ fn print(arguments: &Arguments, report: &Salvaged) -> Result<()> {
         )?;
     }
     output.finish()?;
-    if report.written {
+    if report.written && !report.volumes.is_empty() {
         notice(format_args!(
             "the cache is as it was; do not serve it again, it would bring home the same once more: create it anew"
         ));
