@@ -600,7 +600,7 @@ mod tests {
     /// The record and the warm list of a cache have the same stem.
     #[test]
     fn files_of_a_cache_are_replaced_at_the_same_time() {
-        let directory = directory("replaced");
+        let directory = directory("written");
         fs::create_dir(&directory.path).unwrap();
         let [record, list] = ["00.toml", "00.warm"].map(|name| directory.path.join(name));
         thread::scope(|scope| {
