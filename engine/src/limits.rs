@@ -117,7 +117,8 @@ pub struct Config {
     pub segments_reserved: u32,
     /// Below this many free segments the oldest ones are reclaimed.
     pub segments_low: u32,
-    /// Room for this many blocks is kept in the index; below, the oldest segments are reclaimed.
+    /// Room for this many blocks is kept in the index, or a part of its memory if that is less; below, the oldest segments are
+    /// reclaimed.
     pub index_slack_blocks: u64,
     /// Limit of zero and lost extents; beyond it a write-zeroes waits for earlier ones to go home.
     pub extents_max: usize,

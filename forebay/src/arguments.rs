@@ -629,7 +629,7 @@ pub enum ValueError {
     #[error("give {} KiB a second or more, with a suffix, for example 16M", RATE_BYTES_MIN >> 10)]
     Rate,
     /// A size that no cache has.
-    #[error("a cache has at most {} TiB, and some bytes", CACHE_BYTES_MAX >> 40)]
+    #[error("give a size of up to {} TiB, with a suffix, for example 64M", CACHE_BYTES_MAX >> 40)]
     CacheSize,
     /// Not a number of threads.
     #[error("give 1 to {REACTORS_MAX} threads")]

@@ -1,8 +1,8 @@
 //! `s3-fifo`: a small queue for newcomers, a main queue for frames that were hit.
 //!
 //! A newcomer enters the small queue, or the main one if the ghost history had it, or if the small
-//! one has its share while nothing had to leave yet. A hit only counts, up to 3. While the small queue has its share of frames or more, the victim comes from
-//! there: a frame that was hit twice or more moves to the main queue, another one leaves and is
+//! one has its share while nothing had to leave yet. A hit only counts, up to 3. While the small
+//! queue has its share of frames or more, the victim comes from there: a frame that was hit twice or more moves to the main queue, another one leaves and is
 //! remembered. Otherwise it comes from the main queue: a frame that was hit goes round once more
 //! with one hit less, another one leaves and is forgotten. So one pass over new data cannot push
 //! out what is used.

@@ -91,6 +91,7 @@ pub struct Index {
     group_blocks: u64,
     budget_bytes: u64,
     kind: SingleKind,
+    /// Whether a replay left blocks out for which the budget has no room.
     has_left_out: bool,
 }
 
