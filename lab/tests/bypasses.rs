@@ -317,8 +317,8 @@ fn a_write_waits_for_no_room_that_comes_slowly() {
 fn long_writes_go_around_a_full_cache_until_much_of_it_is_home() {
     let is_home = |io: &IoView| io.is_origin(0, Kind::Write) || io.is_origin(1, Kind::Write);
     for has_flooded in [false, true] {
-        // A long write fits into one batch, and the guard keeps the last one apart from what is held back.
-        let volumes = vec![VolumeSetup { sectors: 4000 * 8, mode: WriteMode::Writeback }; 2];
+        // A long write fits into one batch, and in a large volume the guard keeps the last one apart from what is held back.
+        let volumes = vec![VolumeSetup { sectors: 40_000 * 8, mode: WriteMode::Writeback }; 2];
         let mut world = opened(Setup { segment_blocks: 64, volumes, ..Setup::new(1).without_waits() });
         let before = if has_flooded { 800 } else { 50 };
         for at in 0..before {
@@ -331,7 +331,7 @@ fn long_writes_go_around_a_full_cache_until_much_of_it_is_home() {
         let passed = |world: &World| counters(world).write_bypasses.in_use_blocks;
         assert!(world.outstanding_of(0) > 2, "the log is full");
         assert_eq!(passed(&world), 0, "a short write waits: what goes home makes room for many");
-        let long = world.write(0, blocks(2976, 32));
+        let long = world.write(0, blocks(20_000, 32));
         world.pass(Nanos::SECOND).unwrap();
         assert_eq!(world.answer(long).is_some(), has_flooded, "what was written may be read");
         assert_eq!(passed(&world), if has_flooded { 32 } else { 0 });

@@ -31,6 +31,7 @@ mod scrub;
 mod shares;
 mod slots;
 mod slow_cache;
+mod sparse;
 mod studies;
 mod swarm;
 mod traces;

@@ -34,6 +34,7 @@ pub mod scan;
 mod scrub;
 mod sealing;
 pub(crate) mod segments;
+mod sparse;
 mod staying;
 mod store;
 mod trials;

@@ -551,6 +551,7 @@ impl Machine<LogStore> {
         let (mut at, mut held) = (until, 0);
         // What a segment takes away of a volume is known when all of it was looked at.
         let slack_blocks = u64::from(self.store.segments.segment_blocks() * self.clean_per_block());
+        let is_sparse = self.keeps_unread();
         let volumes = &self.volumes;
         let is_kept = |key: BlockKey| {
             // A volume may have been taken off since the segment was listed.
@@ -561,6 +562,7 @@ impl Machine<LogStore> {
         let first = active.front_mut().expect("seen above");
         let Stage::Listed(list) = &mut first.stage else { return false };
         let is_any_kept = volumes.iter().flatten().any(|volume| volume.is_kept(slack_blocks));
+        let stays_unread = is_sparse && !is_flooded && !is_pressed;
         if until == 0 && is_any_kept {
             // They come first, while there is quota.
             list.sort_by_key(|(key, _)| !is_kept(*key));
@@ -578,7 +580,7 @@ impl Machine<LogStore> {
                     false if is_kept(key) => true,
                     false if is_pressed && kept + to_u32(chosen.len()) >= pressed_limit => false,
                     false if volumes.of(key.volume()).is_above_room() => false,
-                    false => policy.stays(entry.hits),
+                    false => stays_unread || policy.stays(entry.hits),
                 });
                 if let Some(entry) = entry {
                     held += u32::from(!has_frames && !policy.stays(entry.hits));
@@ -727,7 +729,8 @@ impl Machine<LogStore> {
         };
         let mut left: Vec<BlockKey> = list.into_iter().filter(is_there).map(|(key, _)| key).collect();
         let hit_blocks = first.kept_blocks.saturating_sub(first.held_blocks);
-        self.store.policies.trials.tail_left(wide(left.len()), u64::from(hit_blocks), segment_blocks);
+        let unread_blocks = wide(left.len()) + u64::from(first.held_blocks);
+        self.store.policies.trials.tail_left(unread_blocks, u64::from(hit_blocks), segment_blocks);
         // RULE 15: an index near its budget keeps nothing that may go. With a bug planted something may be dirty.
         let is_read_on = self.store.appender.reads_on()
             && !self.store.reclaim.is_tight

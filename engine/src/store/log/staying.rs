@@ -8,7 +8,7 @@ use crate::machine::volume::{Standing, Volume};
 use crate::units::VOLUMES_MAX;
 
 /// Dirty blocks stay in the log while they are at most one in so many of the ring.
-const STAYING_ONE_IN: u64 = 4;
+const STAYING_ONE_IN: u64 = 2;
 
 /// The volumes whose dirty blocks stay in the log, by their number.
 pub(super) struct Staying {

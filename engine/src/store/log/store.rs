@@ -193,7 +193,7 @@ impl Reading for LogStore {
             }
             return;
         }
-        if m.store.policies.lets_all_in || Self::room(m).free_blocks >= blocks {
+        if m.store.policies.lets_all_in || Self::room(m).free_blocks >= blocks || m.keeps_unread() {
             m.offer_blocks(request, all, piece.slice, stamp, memory);
             return;
         }

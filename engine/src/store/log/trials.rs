@@ -66,12 +66,16 @@ impl Trials {
             self.short_parts -= GROWS_ONE_IN;
             return true;
         }
-        let is_read = self.stayed_blocks * READ_ONE_IN >= self.left_blocks + self.stayed_blocks;
-        if is_read || self.earned_blocks == 0 {
+        if self.is_read() || self.earned_blocks == 0 {
             return false;
         }
         self.earned_blocks -= 1;
         true
+    }
+
+    /// Whether clients read what the cache holds.
+    pub fn is_read(&self) -> bool {
+        self.stayed_blocks * READ_ONE_IN >= self.left_blocks + self.stayed_blocks
     }
 
     /// The oldest segment was emptied: so many blocks left, and so many had been hit and stay elsewhere.
