@@ -1,9 +1,9 @@
 //! The header of a batch: one contiguous write that was appended to the log.
 
-use super::bytes::{CHECKSUM_AT, array, put, seal, u16_at, u32_at, u64_at, unseal};
+use super::bytes::{CHECKSUM_AT, array, counter_at, put, seal, u16_at, u32_at, u64_at, unseal};
 use super::entry::{ENTRY_BYTES, Entry};
 use super::payload::payload_span_blocks;
-use super::{COUNTER_MAX, FormatError, SetId, VERSION};
+use super::{COUNTER_END, FormatError, SetId, VERSION};
 use crate::number::{index, index_wide, low_u32, to_u16, to_u32, wide};
 use crate::units::BLOCK_BYTES;
 use alloc::vec::Vec;
@@ -185,9 +185,9 @@ impl BatchHeader {
         let checksum = u32_at(bytes, CHECKSUM_AT)?;
         let header = BatchHeader {
             set_id: array(bytes, 16)?,
-            session: u64_at(bytes, 32)?,
-            generation: u64_at(bytes, 40)?,
-            sequence: u64_at(bytes, 48)?,
+            session: counter_at(bytes, 32, "session")?,
+            generation: counter_at(bytes, 40, "generation")?,
+            sequence: counter_at(bytes, 48, "sequence")?,
             flushed_sequence: u64_at(bytes, 56)?,
             floor_sequence: u64_at(bytes, 64)?,
             oldest_dirty_sequence: u64_at(bytes, 72)?,
@@ -204,13 +204,13 @@ impl BatchHeader {
     }
 
     pub(super) fn validate(&self) -> Result<(), FormatError> {
-        if self.generation == 0 || self.generation > COUNTER_MAX {
+        if self.generation == 0 || self.generation > COUNTER_END {
             return Err(FormatError::Field("generation"));
         }
-        if self.session > COUNTER_MAX {
+        if self.session > COUNTER_END {
             return Err(FormatError::Field("session"));
         }
-        if self.sequence == 0 || self.sequence > COUNTER_MAX {
+        if self.sequence == 0 || self.sequence > COUNTER_END {
             return Err(FormatError::Field("sequence"));
         }
         if self.flushed_sequence >= self.sequence {

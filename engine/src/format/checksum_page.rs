@@ -12,7 +12,7 @@
 //! sector of zeroes was never written; a new cache has nothing else.
 
 use super::bytes::{array, put, u32_at, u64_at};
-use super::{COUNTER_MAX, FormatError, SetId};
+use super::{COUNTER_END, COUNTER_MAX, FormatError, SetId};
 use crate::number::{const_u32, index, index_wide, to_u32};
 use crate::units::{BLOCK_BYTES, SECTOR_BYTES};
 use alloc::vec::Vec;
@@ -31,7 +31,7 @@ const SECTOR_RECORDS: u32 = const_u32((SECTOR_BYTES - 16) / 4);
 /// Checksums of a page at the most.
 pub const CHECKSUM_PAGE_RECORDS: u32 = SECTORS * SECTOR_RECORDS;
 
-const _: () = assert!(COUNTER_MAX < IS_CLOSED, "a session leaves the last bit free");
+const _: () = assert!(COUNTER_END < IS_CLOSED, "a session leaves the last bit free");
 
 /// A sector of a page of checksums.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,7 +135,7 @@ fn decode_sector(set_id: &SetId, sector: u32, bytes: &[u8]) -> Result<Option<Che
 
 fn seal(set_id: &SetId, page: u32, session: u64, bytes: &mut [u8]) {
     assert!(
-        bytes.len() == ChecksumPage::BYTES && session & !IS_CLOSED <= COUNTER_MAX,
+        bytes.len() == ChecksumPage::BYTES && session & !IS_CLOSED <= COUNTER_END,
         "a page of checksums has one size, and a session leaves the last bit free"
     );
     for (bytes, sector) in bytes.chunks_exact_mut(index_wide(SECTOR_BYTES)).zip(page * SECTORS..) {

@@ -4,7 +4,7 @@
 //! counts: of each page's two places it chooses the newer one that is not newer than it.
 
 use super::bytes::{array, counter_at, put, seal, u8_at, u32_at, u64_at, unseal};
-use super::{COUNTER_MAX, FormatError, SetId, TREE_LEVELS_MAX, VERSION};
+use super::{COUNTER_END, FormatError, SetId, TREE_LEVELS_MAX, VERSION};
 use crate::number::index_wide;
 use crate::units::{BLOCK_BYTES, VOLUMES_MAX};
 
@@ -62,7 +62,7 @@ impl CommitRecord {
     /// If `bytes` has another length than [`CommitRecord::BYTES`], or a field has a value that is not allowed.
     pub fn encode(&self, bytes: &mut [u8]) {
         assert!(bytes.len() == CommitRecord::BYTES);
-        assert!(self.session <= COUNTER_MAX && self.transaction <= COUNTER_MAX);
+        assert!(self.session <= COUNTER_END && self.transaction <= COUNTER_END);
         assert_eq!(self.validate(), Ok(()));
         bytes.fill(0);
         bytes[14] = u8::from(self.clean_stop);

@@ -1,7 +1,7 @@
 //! One line of the log: a change of a range of a volume.
 
 use super::bytes::{u8_at, u32_at, u64_at};
-use super::{COUNTER_MAX, FormatError};
+use super::{COUNTER_END, FormatError};
 use crate::units::{Place, SECTORS_PER_BLOCK, SectorRange, VOLUME_BLOCKS_MAX, VolumeId};
 
 /// Bytes of an entry.
@@ -200,7 +200,7 @@ impl Entry {
         let ends_on_device = self.kind.is_key() || matches!(self.kind, EntryKind::Freed | EntryKind::Evicted);
         let places = if ends_on_device { touched } else { 1 };
         let is_extra_allowed = if self.kind == EntryKind::Interval {
-            self.extra <= COUNTER_MAX
+            self.extra <= COUNTER_END
         } else if self.kind.has_place() {
             self.extra <= u64::from(Place::END) && places <= u64::from(Place::END) - self.extra
         } else {

@@ -1,7 +1,7 @@
 //! The first block of a segment: which life of the segment this is.
 
 use super::bytes::{array, counter_at, put, seal, u8_at, u32_at, unseal};
-use super::{COUNTER_MAX, FormatError, SetId, VERSION};
+use super::{COUNTER_END, FormatError, SetId, VERSION};
 use crate::number::index_wide;
 use crate::units::BLOCK_BYTES;
 
@@ -34,9 +34,9 @@ impl SegmentHead {
     /// If `bytes` has another length, or generation or sequence are 0.
     pub fn encode(&self, bytes: &mut [u8]) {
         assert!(bytes.len() == SegmentHead::BYTES);
-        assert!((1..=COUNTER_MAX).contains(&self.generation));
-        assert!((1..=COUNTER_MAX).contains(&self.first_sequence));
-        assert!(self.session <= COUNTER_MAX);
+        assert!((1..=COUNTER_END).contains(&self.generation));
+        assert!((1..=COUNTER_END).contains(&self.first_sequence));
+        assert!(self.session <= COUNTER_END);
         bytes.fill(0);
         bytes[14] = self.ring;
         put(bytes, 16, &self.set_id);

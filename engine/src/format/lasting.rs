@@ -13,7 +13,7 @@
 use super::batch::{
     BatchHeader, HEADER_FIXED_BYTES, decode_lists, encode_checksums, header_blocks_for, lists_bytes,
 };
-use super::bytes::{CHECKSUM_AT, array, put, seal, u16_at, u32_at, u64_at, unseal};
+use super::bytes::{CHECKSUM_AT, array, counter_at, put, seal, u16_at, u32_at, u64_at, unseal};
 use super::entry::{ENTRY_BYTES, Entry};
 use super::{FormatError, VERSION};
 use crate::number::{to_u16, wide};
@@ -103,9 +103,9 @@ impl LateHeader {
 fn decode_fields(fixed: &[u8]) -> Result<LateHeader, FormatError> {
     let header = BatchHeader {
         set_id: array(fixed, 16)?,
-        session: u64_at(fixed, 32)?,
-        generation: u64_at(fixed, 40)?,
-        sequence: u64_at(fixed, 48)?,
+        session: counter_at(fixed, 32, "session")?,
+        generation: counter_at(fixed, 40, "generation")?,
+        sequence: counter_at(fixed, 48, "sequence")?,
         flushed_sequence: u64_at(fixed, 56)?,
         floor_sequence: u64_at(fixed, 64)?,
         oldest_dirty_sequence: u64_at(fixed, 72)?,

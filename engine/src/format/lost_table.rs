@@ -3,7 +3,7 @@
 //! Two copies, written in turn by the parity of the update number; of the valid ones the higher counts.
 
 use super::bytes::{array, counter_at, put, seal, u16_at, u32_at, unseal};
-use super::{COUNTER_MAX, FormatError, SLOT_BLOCKS_MAX, SetId, VERSION};
+use super::{COUNTER_END, FormatError, SLOT_BLOCKS_MAX, SetId, VERSION};
 use crate::number::{index, index_wide, to_u32};
 use alloc::vec::Vec;
 
@@ -72,7 +72,7 @@ impl LostTable {
     /// # Panics
     /// If `bytes` has another length than [`LostTable::BYTES`], or [`LostTable::validate`] fails.
     pub fn encode(&self, bytes: &mut [u8]) {
-        assert!(bytes.len() == LostTable::BYTES && self.update <= COUNTER_MAX);
+        assert!(bytes.len() == LostTable::BYTES && self.update <= COUNTER_END);
         assert_eq!(self.validate(), Ok(()), "only allowed tables are written");
         bytes.fill(0);
         put(bytes, 16, &self.set_id);

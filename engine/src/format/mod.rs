@@ -95,9 +95,11 @@ pub type SetId = [u8; 16];
 pub const VERSION: u16 = 2;
 /// Where the two copies of the superblock begin on the device, in bytes.
 pub const SUPERBLOCK_OFFSETS: [u64; 2] = [0, 512 * 1024];
-/// The highest sequence, session, generation and update number: never reached, but far enough below the end of the
-/// number range that a hostile device cannot make an addition overflow.
+/// The highest sequence, session, generation and update number that is read: never reached, but far enough below
+/// [`COUNTER_END`] that a hostile device cannot make anybody count to there.
 pub const COUNTER_MAX: u64 = 1 << 62;
+/// The highest of these numbers that may be written.
+pub(crate) const COUNTER_END: u64 = (1 << 63) - 1;
 /// The length of one copy of the superblock.
 pub const SUPERBLOCK_BYTES: usize = 64 * 1024;
 /// Where the first segment begins on the device, in bytes.

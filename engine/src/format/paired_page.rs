@@ -15,7 +15,7 @@
 //! the commit record of its transaction on.
 
 use super::bytes::{array, counter_at, put, u8_at, u32_at};
-use super::{COUNTER_MAX, FormatError, SetId};
+use super::{COUNTER_END, FormatError, SetId};
 use crate::number::{index_wide, to_u32};
 use crate::units::BLOCK_BYTES;
 
@@ -47,7 +47,7 @@ impl Kind {
 
 /// Writes everything but the content, which is there.
 pub(super) fn seal(set_id: &SetId, kind: Kind, page: u32, transaction: u64, bytes: &mut [u8]) {
-    assert!(bytes.len() == PAIRED_PAGE_BYTES && (1..=COUNTER_MAX).contains(&transaction));
+    assert!(bytes.len() == PAIRED_PAGE_BYTES && (1..=COUNTER_END).contains(&transaction));
     bytes[..CONTENT_AT].fill(0);
     put(bytes, 0, &MAGIC);
     bytes[8] = kind.code();

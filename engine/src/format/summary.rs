@@ -7,10 +7,10 @@
 //! ```
 
 use super::batch::{BatchHeader, decode_lists_into, encode_lists, lists_bytes};
-use super::bytes::{array, put, seal, u8_at, u32_at, u64_at, unseal};
+use super::bytes::{array, counter_at, put, seal, u8_at, u32_at, u64_at, unseal};
 use super::entry::Entry;
 use super::payload::payload_span_blocks;
-use super::{COUNTER_MAX, FormatError, SetId, VERSION};
+use super::{COUNTER_END, FormatError, SetId, VERSION};
 use crate::number::{index, index_wide, to_u32};
 use crate::units::{BLOCK_BYTES, crc32c};
 use alloc::vec::Vec;
@@ -88,20 +88,20 @@ pub struct Summary {
 
 impl SummaryFooter {
     fn validate(&self) -> Result<(), FormatError> {
-        if self.generation == 0 || self.generation > COUNTER_MAX {
+        if self.generation == 0 || self.generation > COUNTER_END {
             return Err(FormatError::Field("generation"));
         }
-        if self.session > COUNTER_MAX {
+        if self.session > COUNTER_END {
             return Err(FormatError::Field("session"));
         }
         if self.first_sequence == 0
             || self.last_sequence < self.first_sequence
-            || self.last_sequence > COUNTER_MAX
+            || self.last_sequence > COUNTER_END
         {
             return Err(FormatError::Field("last_sequence"));
         }
         let others = [self.flushed_sequence, self.floor_sequence, self.oldest_dirty_sequence];
-        if others.into_iter().any(|sequence| sequence > COUNTER_MAX) {
+        if others.into_iter().any(|sequence| sequence > COUNTER_END) {
             return Err(FormatError::Field("flushed_sequence"));
         }
         Ok(())
@@ -116,13 +116,13 @@ impl DecodedFooter {
         let footer = SummaryFooter {
             set_id: array(bytes, 16)?,
             ring: u8_at(bytes, 14)?,
-            generation: u64_at(bytes, 32)?,
-            session: u64_at(bytes, 40)?,
-            first_sequence: u64_at(bytes, 48)?,
-            last_sequence: u64_at(bytes, 56)?,
-            flushed_sequence: u64_at(bytes, 64)?,
-            floor_sequence: u64_at(bytes, 72)?,
-            oldest_dirty_sequence: u64_at(bytes, 80)?,
+            generation: counter_at(bytes, 32, "generation")?,
+            session: counter_at(bytes, 40, "session")?,
+            first_sequence: counter_at(bytes, 48, "first_sequence")?,
+            last_sequence: counter_at(bytes, 56, "last_sequence")?,
+            flushed_sequence: counter_at(bytes, 64, "flushed_sequence")?,
+            floor_sequence: counter_at(bytes, 72, "floor_sequence")?,
+            oldest_dirty_sequence: counter_at(bytes, 80, "oldest_dirty_sequence")?,
             last_header_checksum: u32_at(bytes, 88)?,
         };
         footer.validate()?;

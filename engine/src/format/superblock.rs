@@ -7,13 +7,13 @@
 //!   61952 .. 65536 the last changes of settings
 //! ```
 
-use super::bytes::{array, put, seal, u8_at, u16_at, u32_at, u64_at, unseal};
+use super::bytes::{array, counter_at, put, seal, u8_at, u16_at, u32_at, u64_at, unseal};
 use super::geometry::Geometry;
 use super::history::{HISTORY_BYTES, History};
 use super::key_layout::{KEY_LAYOUT_BYTES, KeyLayout};
 use super::slot_layout::{SLOT_LAYOUT_BYTES, SlotLayout};
 use super::succession::{LINE_BYTES, Line};
-use super::{COUNTER_MAX, FormatError, SUPERBLOCK_BYTES, SetId, VERSION};
+use super::{COUNTER_END, FormatError, SUPERBLOCK_BYTES, SetId, VERSION};
 use crate::effect::WriteMode;
 use crate::number::to_u16;
 use crate::units::{SECTORS_PER_BLOCK, VOLUME_BLOCKS_MAX, VOLUMES_MAX, VolumeId};
@@ -209,7 +209,7 @@ impl Superblock {
     /// [`FormatError::Field`] with the first one that has not.
     pub fn validate(&self) -> Result<(), FormatError> {
         let counters = [self.update, self.session, self.cut_sequence, self.flushed_sequence];
-        if counters.into_iter().any(|counter| counter > COUNTER_MAX) {
+        if counters.into_iter().any(|counter| counter > COUNTER_END) {
             return Err(FormatError::Field("session"));
         }
         if self.base_sequence == 0 || self.base_sequence - 1 > self.cut_sequence {
@@ -292,10 +292,10 @@ impl Superblock {
         }
         let superblock = Superblock {
             set_id: array(bytes, 16)?,
-            update: u64_at(bytes, 32)?,
-            session: u64_at(bytes, 40)?,
-            cut_sequence: u64_at(bytes, 48)?,
-            flushed_sequence: u64_at(bytes, FLUSHED_AT)?,
+            update: counter_at(bytes, 32, "update")?,
+            session: counter_at(bytes, 40, "session")?,
+            cut_sequence: counter_at(bytes, 48, "cut_sequence")?,
+            flushed_sequence: counter_at(bytes, FLUSHED_AT, "flushed_sequence")?,
             base_sequence: u64_at(bytes, 56)?,
             clean_stop: flag(u8_at(bytes, 14)?, "clean_stop")?,
             is_ephemeral: flag(u8_at(bytes, EPHEMERAL_AT)?, "is_ephemeral")?,

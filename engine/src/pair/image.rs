@@ -368,8 +368,10 @@ impl<I: Image> Pair<I> {
             Half::Second => (second, first),
         };
         let (good, other) = (read_blocks(from, at, len), read_blocks(to, at, len));
-        if good.iter().all(Option::is_none) {
-            // It is gone, and with it what it alone had and recovery has seen: the next start does with the other one.
+        let is_gone =
+            |device: &mut I| SUPERBLOCK_RANGES.iter().all(|&(at, _)| device.read(at, BLOCK).is_err());
+        if good.iter().all(Option::is_none) && is_gone(from) {
+            // With it is what it alone had and recovery has seen: the next start does with the other one.
             return Err(Errno::IO);
         }
         for (offset_bytes, (block, there)) in (at..).step_by(BLOCK).zip(good.iter().zip(&other)) {

@@ -11,6 +11,8 @@
 
 mod ephemeral;
 mod lasting;
+#[cfg(test)]
+mod mirrored_tests;
 mod origin;
 mod sampling;
 mod start;

@@ -299,6 +299,7 @@ impl Replay {
                     let from = number::index(run.skip);
                     let checksums = &checksums[from..from + number::index(run.blocks)];
                     let place = Place(base + batch.payload_block + run.at);
+                    self.note_own(run, place, view);
                     if let Some(volume) = volume {
                         self.once(volume, (entry, run), place, checksums, view);
                     }

@@ -6,6 +6,7 @@ use crate::image::Image;
 use crate::machine::volume::Volume;
 use crate::mutation::Mutation;
 use crate::number;
+use crate::pair::Half;
 use crate::store::log::index::Run;
 use crate::store::log::once::Doubtful;
 use crate::store::log::scan::SegmentView;
@@ -39,6 +40,13 @@ impl Replay {
         }
     }
 
+    /// RULE 20: where each half has something of its own, as the first half tells, which has no less: it lies in a row.
+    pub(super) fn note_own(&mut self, run: PayloadRun, place: Place, view: SegmentView) {
+        if self.may_differ_in(view) && run.half == Some(Half::First) {
+            self.differing.insert(self.offset_bytes(place), u64::from(run.blocks) * BLOCK_BYTES);
+        }
+    }
+
     /// Clean blocks that one half has alone.
     pub(super) fn once(
         &mut self,
@@ -48,24 +56,24 @@ impl Replay {
         checksums: &[u32],
         view: SegmentView,
     ) {
-        let (Some(half), Some(counts_from)) = (run.half, self.once_counts_from) else { return };
         let first_block = entry.start_sector / SECTORS_PER_BLOCK + u64::from(run.skip);
         let blocks = u64::from(run.blocks);
-        if self.may_differ_in(view) {
-            self.differing.insert(self.offset_bytes(place), blocks * BLOCK_BYTES);
-        }
         let volume_blocks = self.volumes[volume.at()].as_ref().map_or(0, Volume::blocks);
         if first_block + blocks > volume_blocks {
             // As in `entry`.
             return;
         }
-        let (first, place) = (BlockKey::new(volume, first_block), place.of_half(half));
+        let first = BlockKey::new(volume, first_block);
         self.extents.cut(first, blocks, |_| ());
         // RULE 20: what a half had alone before it was copied anew is not there any more, and nobody has an older copy that counts.
-        if view.generation < counts_from[half.at()] {
+        // Nor is there one where nobody was asked about halves: dirty data alone is looked for then.
+        let counts =
+            |half: &Half| self.once_counts_from.is_some_and(|from| view.generation >= from[half.at()]);
+        let Some(half) = run.half.filter(counts) else {
             self.drop_range(first, blocks);
             return;
-        }
+        };
+        let place = place.of_half(half);
         self.index.insert(Run { first, place, dirty: false, hits: 0, checksums });
         if self.sequence > view.flushed_sequence {
             self.doubtful.push(Doubtful { first, place, checksums: checksums.to_vec() });

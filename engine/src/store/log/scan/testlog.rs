@@ -321,6 +321,44 @@ impl TestLog {
         self.next_sequence += 1;
     }
 
+    /// Appends a batch of those entries; `behind` are the blocks behind its header, `checksums` one for each payload block.
+    /// Returns its sequence.
+    pub fn append_entries(&mut self, entries: Vec<Entry>, behind: &[Vec<u8>], checksums: Vec<u32>) -> u64 {
+        let sequence = self.next_sequence;
+        let mut head_bytes = Vec::new();
+        if self.open.is_none() {
+            head_bytes = self.open_segment();
+        }
+        let (segment, generation, block) = {
+            let open = self.open.as_ref().unwrap();
+            (open.segment, open.generation, open.next_block)
+        };
+        if !head_bytes.is_empty() {
+            self.disk.write(GEOMETRY.offset_bytes(segment, 0), &head_bytes).unwrap();
+        }
+        let header_blocks = header_blocks_for(entries.len(), checksums.len());
+        let mut bytes = vec![0; header_blocks as usize * BLOCK];
+        let header = BatchHeader {
+            set_id: self.superblock.set_id,
+            session: self.superblock.session,
+            generation,
+            sequence,
+            previous_checksum: self.chain,
+            flushed_sequence: self.flushed,
+            floor_sequence: self.floor,
+            oldest_dirty_sequence: self.floor,
+        };
+        self.chain = header.encode(&entries, &checksums, &mut bytes);
+        behind.iter().for_each(|block| bytes.extend_from_slice(block));
+        let open = self.open.as_mut().unwrap();
+        open.summary.push(sequence, block, block + header_blocks, &entries, &checksums);
+        open.next_block += header_blocks + behind.len() as u32;
+        self.disk.write(GEOMETRY.offset_bytes(segment, block), &bytes).unwrap();
+        self.history.insert(sequence, Appended { entries, checksums, segment, header_block: block });
+        self.next_sequence += 1;
+        sequence
+    }
+
     fn open_segment(&mut self) -> Vec<u8> {
         while self.ring.len() > self.keep {
             self.ring.pop_front();
