@@ -361,6 +361,7 @@ fn format(disk: &mut Disk) {
         cut_sequence: 0,
         flushed_sequence: 0,
         base_sequence: 1,
+        ordered_sequence: 0,
         history: Default::default(),
         line: Default::default(),
         clean_stop: true,

@@ -58,6 +58,9 @@ mutations! {
     IntervalUnmarked,
     /// Rule 14: a discard goes to the origin while what was written before it is not home.
     DiscardOvertakes,
+    /// Rule 14: strict order ends, and nothing says that its zeroes are home. v1 is written around the cache; after a start
+    /// the zeroes hide it.
+    ForgetOrderEnd,
 
     // ---- fills -----------------------------------------------------------------------------
     /// Hazard 1: a read fetches v0 from the origin; v1 is written around the cache meanwhile and leaves nothing

@@ -94,6 +94,7 @@ pub fn renew(
         cut_sequence: 0,
         flushed_sequence: 0,
         base_sequence: 1,
+        ordered_sequence: 0,
         history: Default::default(),
         line: Default::default(),
         lasting_boot: [0; 16],

@@ -397,6 +397,23 @@ fn a_write_that_the_origin_refuses_goes_into_the_cache() {
     world.verify().unwrap();
 }
 
+/// So does one that a policy sent around the cache: it does not send it there once more.
+#[test]
+fn a_long_run_that_the_origin_refuses_goes_into_the_cache() {
+    let mut composition = Composition::forebay();
+    for (name, value) in [("cutoff", "runs"), ("cutoff_bytes", "262144"), ("average_weight", "0")] {
+        composition.set(name, value).unwrap();
+    }
+    let mut world = opened(Setup { composition: composition.text(), ..Setup::new(1) });
+    (0..12).for_each(|step| write(&mut world, blocks(step * 8, 8)));
+    assert!(counters(&world).write_bypasses.sequential_blocks > 0, "it goes around");
+    world.origin(0).faults.fail_always(Kind::Write, Errno::IO);
+    write(&mut world, blocks(12 * 8, 8));
+    world.origin(0).faults.heal();
+    world.pass(5 * Nanos::SECOND).unwrap();
+    world.verify().unwrap();
+}
+
 /// It waits for room there like others.
 #[test]
 fn a_write_that_the_origin_refuses_waits_for_room() {

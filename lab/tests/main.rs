@@ -16,6 +16,7 @@ mod halves;
 mod held_back;
 mod histories;
 mod late;
+mod left_out;
 mod long;
 mod mirror;
 mod native;

@@ -1,11 +1,12 @@
 //! The world itself: small scripts in which what is promised is kept.
 
+use engine::composition::Composition;
 use engine::effect::{Errno, RequestOp, Target, WriteMode};
 use engine::units::{BLOCK_BYTES, Nanos, VolumeIndex};
 use forebay_lab::disk::Fate;
 use forebay_lab::disk::faults::{Fault, Kind, Planned};
 use forebay_lab::violation::Violation;
-use forebay_lab::world::{HeldFlushes, IoView, Latency, Setup, World, blocks, sectors};
+use forebay_lab::world::{HeldFlushes, IoView, Latency, Setup, VolumeSetup, World, blocks, sectors};
 
 /// Where no client flushes the engine does, so that a crash leaves little to verify.
 #[test]
@@ -336,6 +337,62 @@ fn a_detach_does_not_wait_for_an_origin_that_is_gone() -> Result<(), Violation> 
         }
     }
     Ok(())
+}
+
+/// Goal: a detach throws nothing away that was answered. Method: a write is on its way when it comes.
+#[test]
+fn a_detach_takes_no_write_along() -> Result<(), Violation> {
+    let mut world = World::new(Setup::new(7));
+    world.run_dry()?;
+    world.hold(|io| io.is_cache(Kind::Write));
+    let write = world.write(0, blocks(3, 1));
+    world.until_pending(|io| io.is_cache(Kind::Write))?;
+    let detach = world.submit(0, RequestOp::Detach);
+    world.pass(Nanos::MILLISECOND)?;
+    world.release();
+    world.succeed(write)?;
+    assert_eq!(world.wait(detach)?, Err(Errno::IO), "it is dirty by now");
+    let again = world.write(0, blocks(4, 1));
+    world.succeed(again)?;
+    world.verify()
+}
+
+/// Goal: a read that fails behind a detach harms nobody. Method: blocks that were hit are being appended again when their volume is
+/// taken off.
+#[test]
+fn blocks_that_are_appended_again_may_lose_their_volume() -> Result<(), Violation> {
+    // What is written through is not read to go home.
+    let volumes = vec![VolumeSetup { sectors: 8 * 16_384, mode: WriteMode::Writethrough }; 2];
+    let composition = Composition::forebay().text();
+    let mut world =
+        World::new(Setup { volumes, composition, segments: 64, segment_blocks: 64, ..Setup::new(7) });
+    world.run_dry()?;
+    for _ in 0..6 {
+        for block in 0..256 {
+            let read = world.read(1, blocks(block, 1));
+            world.succeed(read)?;
+        }
+        world.pass(Nanos::SECOND)?;
+    }
+    // Summaries lie at the ends of segments.
+    let is_kept = |io: &IoView| {
+        let is_end =
+            |end: u64| end.saturating_sub(engine::format::SEGMENTS_OFFSET / 512).is_multiple_of(64 * 8);
+        io.is_cache(Kind::Read) && !is_end(io.first + io.sectors)
+    };
+    let mut at = 0;
+    world.cache().faults.fail_always(Kind::Read, Errno::IO);
+    world.hold(is_kept);
+    while world.pending(is_kept).is_empty() {
+        assert!(at < 16_384, "the ring comes round");
+        let write = world.write(0, blocks(at, 1));
+        world.succeed(write)?;
+        at += 1;
+    }
+    let detach = world.submit(1, RequestOp::Detach);
+    world.succeed(detach)?;
+    world.release();
+    world.pass(Nanos::SECOND)
 }
 
 /// Goal: a volume is not gone while the origin answers a flush that nobody waits for any more.

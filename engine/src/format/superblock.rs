@@ -48,7 +48,8 @@ const LINE_AT: usize = FLUSHED_AT - LINE_BYTES;
 /// Bytes of the name of a machine's boot.
 pub const BOOT_BYTES: usize = 16;
 const LASTING_BOOT_AT: usize = LINE_AT - BOOT_BYTES;
-const _: () = assert!(SLOTS_AT + SLOT_LAYOUT_BYTES <= LASTING_BOOT_AT);
+const ORDERED_AT: usize = LASTING_BOOT_AT - 8;
+const _: () = assert!(SLOTS_AT + SLOT_LAYOUT_BYTES <= ORDERED_AT);
 const _: () = assert!(KEY_LAYOUT_BYTES <= SLOT_LAYOUT_BYTES);
 const _: () = assert!(VOLUME_FINGERPRINTS_AT + FINGERPRINTS_MAX * FINGERPRINT_BYTES <= VOLUME_BYTES);
 const COMPOSITION_AT: usize = VOLUMES_AT + VOLUMES_MAX * VOLUME_BYTES;
@@ -73,6 +74,8 @@ pub struct Superblock {
     pub flushed_sequence: u64,
     /// The log holds nothing below this sequence and needs nothing from there. 1 on a new cache; higher only after a repair.
     pub base_sequence: u64,
+    /// The last batch of the strict order that ended last: all up to it is home. 0 if none did.
+    pub ordered_sequence: u64,
     /// Whether the last session ended cleanly and none began since.
     pub clean_stop: bool,
     /// The boot of the machine whose memory the last session had late headers in (rule 21); zeroes if it had none.
@@ -208,7 +211,8 @@ impl Superblock {
     /// # Errors
     /// [`FormatError::Field`] with the first one that has not.
     pub fn validate(&self) -> Result<(), FormatError> {
-        let counters = [self.update, self.session, self.cut_sequence, self.flushed_sequence];
+        let counters =
+            [self.update, self.session, self.cut_sequence, self.flushed_sequence, self.ordered_sequence];
         if counters.into_iter().any(|counter| counter > COUNTER_END) {
             return Err(FormatError::Field("session"));
         }
@@ -270,6 +274,7 @@ impl Superblock {
                 volume.encode(slot);
             }
         }
+        put(bytes, ORDERED_AT, &self.ordered_sequence.to_le_bytes());
         put(bytes, LASTING_BOOT_AT, &self.lasting_boot);
         self.line.encode(&mut bytes[LINE_AT..FLUSHED_AT]);
         self.history.encode(&mut bytes[HISTORY_AT..]);
@@ -297,6 +302,7 @@ impl Superblock {
             cut_sequence: counter_at(bytes, 48, "cut_sequence")?,
             flushed_sequence: counter_at(bytes, FLUSHED_AT, "flushed_sequence")?,
             base_sequence: u64_at(bytes, 56)?,
+            ordered_sequence: counter_at(bytes, ORDERED_AT, "ordered_sequence")?,
             clean_stop: flag(u8_at(bytes, 14)?, "clean_stop")?,
             is_ephemeral: flag(u8_at(bytes, EPHEMERAL_AT)?, "is_ephemeral")?,
             is_mirrored: flag(u8_at(bytes, MIRRORED_AT)?, "is_mirrored")?,

@@ -41,7 +41,9 @@ impl<S: Store> Machine<S> {
         superblock.next_volume_id = superblock.next_volume_id.saturating_add(u32::from(!is_reused));
         superblock.volumes[index.at()] = Some(VolumeRecord { id, ..record.clone() });
         // RULE 14: what one volume has to keep in the ring would hold up the others.
-        let is_one_too_many = self.config.order.is_some() && self.volumes.iter().flatten().next().is_some();
+        let changes_order = self.volumes.iter().flatten().any(|volume| volume.destage.order_changes > 0);
+        let is_strict = self.config.order.is_some() || changes_order;
+        let is_one_too_many = is_strict && self.superblock.volumes.iter().any(Option::is_some);
         if !is_empty || is_one_too_many || superblock.validate().is_err() {
             self.proposed = None;
             self.fail(key, Errno::INVAL, memory);

@@ -359,6 +359,8 @@ impl<S: Store> Machine<S> {
             return false;
         }
         self.origin_failed(volume_index, OriginWork::Write, errno);
+        // No policy sends it there once more.
+        self.requests[key].passes = Some(None);
         if self.requests[key].hold == Some(Hold::Beside) {
             // What it does not write of its blocks others may be writing.
             if self.leave_others(key) {

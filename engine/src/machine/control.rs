@@ -43,7 +43,10 @@ impl<S: Store> Machine<S> {
                 self.fail(key, Errno::INVAL, memory);
             }
             // RULE 14: writes to the origin would overtake what is on its way home.
-            RequestOp::SetMode(mode) if mode != WriteMode::Writeback && self.config.order.is_some() => {
+            RequestOp::SetMode(mode)
+                if mode != WriteMode::Writeback
+                    && (self.config.order.is_some() || self.volume(index).destage.order_changes > 0) =>
+            {
                 self.fail(key, Errno::INVAL, memory);
             }
             RequestOp::SetMode(mode) => self.set_mode(key, index, mode),
@@ -315,6 +318,12 @@ impl<S: Store> Machine<S> {
                 self.want_origin_flush(index, epoch);
             }
             self.requests.watch_on(key);
+            return;
+        }
+        if self.volume(index).is_dirty() {
+            // What was on its way when the detach came is on the cache now.
+            self.volume_mut(index).standing = Standing::Cached;
+            self.fail(key, Errno::IO, memory);
             return;
         }
         S::drop_volume(self, index);

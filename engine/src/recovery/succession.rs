@@ -57,6 +57,7 @@ pub fn heir(old: &Superblock, set_id: SetId, cache_bytes: u64, layout: Layout) -
         cut_sequence: 0,
         flushed_sequence: 0,
         base_sequence: 1,
+        ordered_sequence: 0,
         clean_stop: true,
         lasting_boot: [0; 16],
         is_ephemeral: old.is_ephemeral,

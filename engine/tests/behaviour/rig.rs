@@ -180,6 +180,7 @@ impl Rig {
             cut_sequence: 0,
             flushed_sequence: 0,
             base_sequence: 1,
+            ordered_sequence: 0,
             history: Default::default(),
             line: Default::default(),
             clean_stop: true,

@@ -102,6 +102,7 @@ pub(super) fn run(arguments: Create) -> Result<()> {
         cut_sequence: 0,
         flushed_sequence: 0,
         base_sequence: 1,
+        ordered_sequence: 0,
         history: Default::default(),
         line: Default::default(),
         lasting_boot: [0; 16],

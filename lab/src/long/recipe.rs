@@ -69,6 +69,7 @@ impl Recipe {
             cut_sequence: 0,
             flushed_sequence: 0,
             base_sequence: 1,
+            ordered_sequence: 0,
             history: Default::default(),
             line: Default::default(),
             lasting_boot: [0; 16],

@@ -226,6 +226,13 @@ impl Oracle {
         self.order = origin.map(|before| OrderJudge::new(before, first_number));
     }
 
+    /// A change was under way when that began.
+    pub fn under_way_in_order(&mut self, range: SectorRange, change: Change, at: Moment) {
+        if let Some(judge) = &mut self.order {
+            judge.submitted(range, change, at.0);
+        }
+    }
+
     /// Judges what the origin of the first volume holds, and what of that is durable, if that goes home in strict order.
     ///
     /// # Errors

@@ -125,6 +125,7 @@ impl Options {
         self.set(Knob::strict, u64::from(random.one_in(6)));
         self.set(Knob::lag_blocks, *random.pick(&[64, 200, 65_536]));
         self.set(Knob::lag_ms, *random.pick(&[20, 1000, 30_000]));
+        self.set(Knob::order_changes, *random.pick(&[0, 0, 4, 20]));
     }
 
     /// Draws whether the cache is mirrored, and what happens to its halves.

@@ -255,6 +255,8 @@ knobs! {
     scrubs = 0,
     /// Whether everything goes home in strict order.
     strict = 0,
+    /// Per cent of rounds in which that ends, or begins again.
+    order_changes = 0,
     /// Versions that may not be home then.
     lag_blocks = 65536,
     /// Time after which they hold up writes, in milliseconds.

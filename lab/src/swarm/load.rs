@@ -366,6 +366,9 @@ impl<'a> Load<'a> {
             let (mode, _) = WriteMode::ALL[self.random.below(4) as usize];
             world.submit(volume, RequestOp::SetMode(world.allowed_mode(mode)));
         }
+        if self.get(Knob::strict) > 0 && self.per_cent(Knob::order_changes) {
+            world.change_order();
+        }
         if self.per_cent(Knob::drains) {
             let Some(volume) = self.volume(world) else { return Ok(()) };
             world.submit(volume, RequestOp::Drain);

@@ -146,9 +146,14 @@ impl World {
                 self.oracle.moment()
             }
             RequestOp::GiveUpLost => self.oracle.given_up(volume),
+            RequestOp::SetOrder(false) => {
+                self.end_order();
+                self.oracle.moment()
+            }
             RequestOp::Detach => {
                 self.asked_detach[volume] = true;
-                self.dirty_at_detach[volume] = self.is_dirty(volume);
+                // So is what a write that is under way leaves.
+                self.dirty_at_detach[volume] = self.is_dirty(volume) || self.outstanding_of(volume) > 0;
                 self.oracle.moment()
             }
             RequestOp::Rejoin => {
@@ -332,6 +337,7 @@ impl World {
                 self.asked_detach[volume] = !is_ok && self.oracle.explained.is_cache_failed();
             }
             RequestOp::Add if is_ok => self.added(volume),
+            RequestOp::SetOrder(true) if is_ok => self.begin_order(),
             RequestOp::SetSize(sectors) if is_ok => {
                 self.setup.volumes[volume].sectors = sectors;
                 self.asked_sizes.retain(|(asked, of, _)| *of != volume || *asked > id.0);
@@ -416,8 +422,17 @@ impl World {
             // Refused while the block at the old end is dirty.
             RequestOp::SetSize(_) if errno == Errno::IO => true,
             // Strict order goes with writeback alone, and with one volume.
-            RequestOp::SetMode(_) | RequestOp::SetOrder(_) if errno == Errno::INVAL => {
-                self.setup.is_strict() || matches!(op, RequestOp::SetOrder(_))
+            RequestOp::SetMode(_) | RequestOp::SetOrder(_) | RequestOp::Add if errno == Errno::INVAL => {
+                let is_change = |op: RequestOp| matches!(op, RequestOp::SetOrder(_));
+                let mut others = self.outstanding.values();
+                self.setup.is_strict() || is_change(op) || others.any(|other| is_change(other.op))
+            }
+            // Everything has to go home first.
+            RequestOp::SetOrder(_) => {
+                (errno == Errno::SHUTDOWN && self.is_stopping())
+                    || explained.is_cache_failed()
+                    || explained.has_suspects(volume)
+                    || explained.may_fail_flush(volume, at)
             }
             // Buckets and slots keep no minimum.
             RequestOp::SetRoom(_) if errno == Errno::OPNOTSUPP => true,

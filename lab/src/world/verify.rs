@@ -3,9 +3,11 @@
 use super::halves;
 use super::image::CutImage;
 use super::{Ticket, World};
-use crate::content::{SECTOR, Sector, Tag};
+use crate::content::{SECTOR, Sector, Source, Tag};
+use crate::oracle::Change;
 use crate::violation::{Kind, Violation};
 use engine::check::{self, Report};
+use engine::effect::RequestOp;
 use engine::format::{BatchHeader, DecodedBatch, SEGMENTS_OFFSET, Summary};
 use engine::pair::Pair;
 use engine::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, SectorRange};
@@ -204,11 +206,30 @@ impl World {
         let origin = &self.origins[0];
         let held = origin.read(0, origin.sectors()).iter().map(Sector::tag).collect();
         self.oracle.judge_order(Some(held));
+        for outstanding in self.outstanding.values().filter(|outstanding| outstanding.volume == 0) {
+            let (range, change) = match outstanding.op {
+                RequestOp::WriteZeroes { range, .. } => (range, Change::Zeroes),
+                RequestOp::Discard { range, .. } => (range, Change::Discard),
+                RequestOp::Write { range, from, .. } => match self.pool.tags(from)[0].source() {
+                    Source::Write { number, .. } => (range, Change::Write(number)),
+                    _ => unreachable!("a write has a number"),
+                },
+                _ => continue,
+            };
+            self.oracle.under_way_in_order(range, change, outstanding.at);
+        }
     }
 
     /// The first volume goes home in any order from now on.
     pub fn end_order(&mut self) {
         self.oracle.judge_order(None);
+    }
+
+    /// Asks for the end of the first volume's strict order, or for its beginning.
+    pub fn change_order(&mut self) {
+        let Some(engine) = &self.engine else { return };
+        let is_strict = engine.status().volumes[0].order.is_some();
+        self.submit(0, RequestOp::SetOrder(!is_strict));
     }
 
     pub(super) fn look_at_order(&mut self) {

@@ -2,7 +2,7 @@
 
 use crate::steps::*;
 use engine::composition::Composition;
-use engine::effect::RequestOp;
+use engine::effect::{RequestOp, WriteMode};
 use forebay_lab::disk::Fate;
 use forebay_lab::disk::faults::Kind;
 use forebay_lab::world::{AtStake, Setup, World};
@@ -14,6 +14,7 @@ crate::scenarios! {
     rule_14_recorded_before_the_next: IntervalBeforeRecord, strict;
     rule_14_marked_in_the_log: IntervalUnmarked, strict;
     rule_14_discard_does_not_overtake: DiscardOvertakes, strict;
+    rule_14_the_end_is_noted: ForgetOrderEnd, strict;
 }
 
 /// One volume that goes home in strict order.
@@ -126,4 +127,26 @@ fn rule_14_discard_does_not_overtake(world: &mut World) -> Run {
     go_home(world)?;
     // When all is home, nothing is overtaken.
     discard_all(world)
+}
+
+fn rule_14_the_end_is_noted(world: &mut World) -> Run {
+    begin(world)?;
+    let ask = |world: &mut World, op| -> Run {
+        let ticket = world.submit(0, op);
+        world.succeed(ticket)
+    };
+    let zeroes = world.write_zeroes(0, blocks(10, 10));
+    world.succeed(zeroes)?;
+    flush(world, 0)?;
+    ask(world, RequestOp::SetOrder(false))?;
+    world.end_order();
+    ask(world, RequestOp::SetMode(WriteMode::Writearound))?;
+    write(world, 0, 12, 1)?;
+    flush(world, 0)?;
+    world.kill(|_| false);
+    world.open()?;
+    let read = world.read(0, blocks(10, 10));
+    world.succeed(read)?;
+    world.pass(10_000 * MS)?;
+    world.expect_origin_equals_view(0)
 }

@@ -120,6 +120,10 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     ),
     (Mutation::HeirInOneCopy, "the same, and then rot of the copy that it kept"),
     (Mutation::ForgetTakenBack, "the worlds here do not grow"),
+    (
+        Mutation::ForgetOrderEnd,
+        "zeroes in an order that ends, and then a write around the cache to just there: none in 4000 seeds",
+    ),
     (Mutation::CleanNotRecorded, "how much counts as dirty after a crash is compared in the script alone"),
     (Mutation::ForgetLeftOut, "the least budget of an index is more than the swarm's worlds fill"),
     (Mutation::IndexOverBudget, "the least budget of an index is more than the swarm's worlds fill"),

@@ -301,7 +301,9 @@ impl<S: Store> Machine<S> {
     /// The dirty copy of a block, at that place, could not be read; `is_alone` if nothing else was to be read.
     pub(crate) fn dirty_read_failed(&mut self, key: BlockKey, place: Place, is_alone: bool) {
         let is_newest = self.store.lookup(key).is_some_and(|cached| cached.place == place && cached.dirty);
-        if !is_newest && !self.volume(key.volume()).is_ordered() {
+        // Its volume may have been taken off since.
+        let is_ordered = self.volumes[key.volume().at()].as_ref().is_some_and(Volume::is_ordered);
+        if !is_newest && !is_ordered {
             return;
         }
         let (now, lost_after_ns) = (self.now, self.config.absent_after_ns);

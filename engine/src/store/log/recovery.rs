@@ -98,6 +98,8 @@ impl OpenedLog {
         superblock.cut_sequence = self.store.log.published();
         superblock.flushed_sequence = 0;
         superblock.base_sequence = self.base_sequence;
+        // What comes behind a cut has the sequences of what was cut off.
+        superblock.ordered_sequence = superblock.ordered_sequence.min(superblock.cut_sequence);
         if self.was_repaired && !mutations.has(Mutation::TrustCleanAfterRepair) {
             // Clean copies from before the cut may be older than what the origin got after it.
             for record in superblock.volumes.iter_mut().flatten() {
@@ -177,6 +179,8 @@ pub(super) struct Replay {
     orders: Option<[FoundOrder; VOLUMES_MAX]>,
     /// The batch that is being replayed.
     sequence: u64,
+    /// All up to it is home.
+    ordered_sequence: u64,
     /// The generations of segments from which on counts what a half has alone; `None` where nothing is kept so.
     once_counts_from: Option<[u64; 2]>,
     /// Whether the copies of segments may differ, by their numbers.
@@ -264,6 +268,7 @@ impl Replay {
                 .is_ok_and(|composition| matches!(composition.order, OrderChoice::Strict(_)))
                 .then(Default::default),
             sequence: 0,
+            ordered_sequence: superblock.ordered_sequence,
             once_counts_from: None,
             may_differ: Vec::new(),
             differing: BTreeMap::new(),
@@ -314,7 +319,9 @@ impl Replay {
             };
             self.note_checksums(view, place, checksums);
             if let Some(volume) = volume.filter(|_| self.behind.has(entry)) {
-                self.entry(volume, entry, place, header_place, checksums, view.is_home);
+                // RULE 14: it went home in strict order, whose end says so and nothing else.
+                let is_home = view.is_home || self.sequence <= self.ordered_sequence;
+                self.entry(volume, entry, place, header_place, checksums, is_home);
             }
         }
         if !view.is_sealed {
@@ -370,6 +377,7 @@ impl Replay {
                     orders[volume.at()].wrote(self.sequence, first_block, place, checksums);
                 }
             }
+            EntryKind::Zero if self.sequence <= self.ordered_sequence => self.drop_range(first, blocks),
             EntryKind::Zero | EntryKind::Lost => {
                 self.drop_range(first, blocks);
                 let kind = if entry.kind == EntryKind::Zero { ExtentKind::Zero } else { ExtentKind::Lost };

@@ -666,7 +666,9 @@ impl Life for LogStore {
         if m.store.index.get(key).is_some_and(|entry| entry.dirty) || m.store.extents.get(key).is_some() {
             return Dropping::Impossible;
         }
-        if m.drop_entries(volume, blocks) > 0 {
+        // RULE 8: a copy that a start left out may count for the next one.
+        let has_left_out = m.store.may_have_left_out() && !m.is_mutated(Mutation::ForgetLeftOut);
+        if m.drop_entries(volume, blocks) > 0 || has_left_out {
             m.append_tombstone(volume, blocks);
         }
         Dropping::Done

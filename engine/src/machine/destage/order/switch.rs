@@ -11,6 +11,7 @@ use crate::machine::Machine;
 use crate::machine::destage::order::ledger::Ledger;
 use crate::machine::request::{RequestKey, Stage};
 use crate::memory::Memory;
+use crate::mutation::Mutation;
 use crate::store::Store;
 use crate::units::VolumeIndex;
 use alloc::boxed::Box;
@@ -25,7 +26,8 @@ impl<S: Store> Machine<S> {
         let mut composition = Composition::of(&self.superblock).ok()?;
         composition.choose(Axis::Order, order_of(is_strict)).ok()?;
         // What one volume has to keep until its origin takes it would hold up the ring for the others (rule 9).
-        let is_alone = self.volumes.iter().flatten().count() == 1;
+        // One that is being added counts.
+        let is_alone = self.superblock.volumes.iter().flatten().count() == 1;
         let may_be = composition.validate().is_ok() && (is_alone || !is_strict);
         may_be.then_some(composition)
     }
@@ -60,7 +62,12 @@ impl<S: Store> Machine<S> {
             return;
         }
         let volume = self.volume(index);
-        let is_home = !volume.has_destageable() && volume.owed_blocks == 0 && volume.destage.is_quiet();
+        // What is on its way into the log is not in the order that begins.
+        let is_home = !volume.has_destageable()
+            && volume.owed_blocks == 0
+            && volume.destage.is_quiet()
+            && !S::concerns(self, index)
+            && self.store.answered_sequence() <= self.store.completed();
         if !is_home || volume.origin.is_unflushed() {
             if is_home {
                 let epoch = volume.origin.client_epoch;
@@ -92,6 +99,10 @@ impl<S: Store> Machine<S> {
             return;
         };
         self.superblock.composition = composition.text();
+        if !is_strict && !self.is_mutated(Mutation::ForgetOrderEnd) {
+            // RULE 14: what went home in order was not recorded piece by piece.
+            self.superblock.ordered_sequence = self.store.completed();
+        }
         self.note_change(index, "order", order_of(!is_strict), order_of(is_strict));
         let update = self.superblock_writer.change(&mut self.superblock);
         self.requests.watch(key, Stage::Superblock(update));

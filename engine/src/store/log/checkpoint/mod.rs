@@ -169,13 +169,15 @@ impl Machine<LogStore> {
     fn go_on_checkpoint<M: Memory>(&mut self, memory: &mut M) {
         let appended = self.store.appended();
         let volumes = self.volume_ids();
+        // A start that loads it would not know what the one before it left out.
+        let forgets = self.store.may_have_left_out() && !self.is_mutated(Mutation::ForgetLeftOut);
         let Some(checkpoints) = &mut self.store.checkpoints else { return };
         checkpoints.due = u64::MAX;
         if self.latched.is_some() || self.is_stopping || checkpoints.is_writing {
             return;
         }
-        if self.config.order.is_some() {
-            // What is home is in a ledger then.
+        // In strict order what is home is in a ledger.
+        if self.config.order.is_some() || forgets {
             checkpoints.give_up(appended);
             checkpoints.due = appended.saturating_add(1);
             return;

@@ -178,6 +178,7 @@ pub(crate) fn new_superblock() -> Superblock {
         cut_sequence: 0,
         flushed_sequence: 0,
         base_sequence: 1,
+        ordered_sequence: 0,
         history: Default::default(),
         line: Default::default(),
         clean_stop: false,
