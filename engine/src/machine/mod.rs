@@ -209,8 +209,10 @@ impl<S: Store> Machine<S> {
             }
             None => self.fail(key, Errno::NODEV, memory),
         }
-        // A read asks devices, or is answered from memory: it leaves nothing to do until a device has answered.
-        self.settle_soon(!matches!(request.op, RequestOp::Read { .. }), memory);
+        // A read asks devices, or is answered from memory: it leaves nothing to do until a device has answered. But what waits in
+        // the store may have waited for long enough.
+        let leaves_work = !matches!(request.op, RequestOp::Read { .. }) || !self.store.is_quiet();
+        self.settle_soon(leaves_work, memory);
         Ok(())
     }
 
