@@ -9,9 +9,9 @@ use forebay_live::devices::{Access, open, parse};
 use forebay_live::limits::{Limits, Rate};
 use forebay_live::nbd::client::Client;
 use forebay_live::passthrough::Passthrough;
-use forebay_live::server::ExportConfig;
+use forebay_live::server::{Config, ExportConfig};
 use std::time::{Duration, Instant};
-use support::{VOLUME, pattern, serve, serve_with};
+use support::{Hanging, VOLUME, pattern, serve, serve_with};
 
 /// Nobody who is not held back waits as long as this.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -75,20 +75,52 @@ fn the_requests_of_a_client_that_left_hold_up_nobody() {
     assert!(began_at.elapsed() < PATIENCE, "what is left of it would take a minute");
 }
 
+/// A second volume, called `other`.
+fn add_other(config: &mut Config) {
+    let device = open(&parse("mem:4M").unwrap(), Access::Exclusive).unwrap();
+    config.exports.push(ExportConfig {
+        volume: VolumeIndex(1),
+        name: "other".to_owned(),
+        size_bytes: device.size_bytes(),
+        min_block_bytes: 512,
+        read_only: false,
+    });
+    config.origins.push(Some(device));
+}
+
+/// Goal: an origin that hangs keeps neither the other volumes nor the end waiting. Method: more flushes than the core takes, and
+/// discards of all of a large volume, of which nothing is ever answered.
+#[test]
+fn a_volume_that_hangs_holds_up_no_other() {
+    let mut server = serve_with("mem:4M", Hanging::default(), |config| {
+        config.exports[0].size_bytes = 1 << 40;
+        add_other(config);
+    });
+    let mut clients: Vec<Client> = (0..20).map(|_| server.connect()).collect();
+    for (at, client) in clients.iter_mut().enumerate() {
+        for cookie in 0..500 {
+            let sender = client.sender();
+            match at % 2 {
+                0 => sender.send_flush(cookie).unwrap(),
+                _ => sender.send_trim(cookie, 0, 1 << 31, false).unwrap(),
+            }
+        }
+    }
+    let began_at = Instant::now();
+    let mut client = Client::connect(&server.address(), "other").unwrap();
+    for at in 0..100 {
+        let block = pattern(at, 4096);
+        client.write(at * 4096, &block).unwrap().unwrap();
+        assert!(client.read(at * 4096, 4096).unwrap().unwrap() == block);
+    }
+    server.handle.stop().unwrap();
+    server.join();
+    assert!(began_at.elapsed() < PATIENCE, "{:?}", began_at.elapsed());
+}
+
 #[test]
 fn a_volume_that_is_held_back_holds_up_no_other() {
-    let other = VolumeIndex(1);
-    let device = open(&parse("mem:4M").unwrap(), Access::Exclusive).unwrap();
-    let mut server = serve_with("mem:4M", Passthrough::new(), |config| {
-        config.origins.push(Some(device.clone()));
-        config.exports.push(ExportConfig {
-            volume: other,
-            name: "other".to_owned(),
-            size_bytes: device.size_bytes(),
-            min_block_bytes: 512,
-            read_only: false,
-        });
-    });
+    let mut server = serve_with("mem:4M", Passthrough::new(), add_other);
     server.handle.set_limits(VOLUME, next_to_nothing()).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..6 {
@@ -116,7 +148,7 @@ fn a_volume_that_is_held_back_holds_up_no_other() {
             assert!(free.read((round % 4) << 20, 1 << 20).unwrap().unwrap() == content);
         }
         assert!(began_at.elapsed() < PATIENCE, "{:?}", began_at.elapsed());
-        assert_eq!(server.handle.held_back(other).unwrap().requests, 0);
+        assert_eq!(server.handle.held_back(VolumeIndex(1)).unwrap().requests, 0);
         server.handle.stop().unwrap();
     });
     server.join();

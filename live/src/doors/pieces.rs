@@ -23,6 +23,9 @@ impl Kind {
     pub(crate) const ALL: [Kind; 5] = [Kind::Read, Kind::Write, Kind::Flush, Kind::Trim, Kind::WriteZeroes];
 }
 
+/// Pieces of a discard or of write-zeroes that are in the core at the same time, at most: a range may be as long as the volume.
+pub(crate) const RANGE_PIECES_MAX: u32 = 2;
+
 /// Range of one piece, still without memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {

@@ -11,6 +11,7 @@ use crate::doors::limits::{ClientFigures, ClientLimits, TurnedAway};
 use crate::doors::offers::Offers;
 use crate::limits::{Brakes, counted_bytes};
 use crate::reactor::backend::Backend;
+use crate::reactor::queues::{Place, Queues};
 use crate::reactor::wakeups::WakeUps;
 use crate::server::{Acceptor, Answer, Config, ExportConfig, ServerNotice};
 use engine::effect::{Effect, Errno, IoId, IoOp, Request, RequestId, RequestOp, Target};
@@ -77,6 +78,14 @@ pub(crate) enum Asker {
     Control(usize),
 }
 
+/// A request that is not answered.
+#[derive(Clone, Copy, Debug)]
+struct Unanswered {
+    asker: Asker,
+    /// What it takes of its volume's share of the core; nothing if an operator asks, or while it waits.
+    place: Option<Place>,
+}
+
 /// A piece of a client's request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
@@ -112,9 +121,11 @@ pub(crate) struct Driver<C> {
     wake_events: Vec<Arc<OwnedFd>>,
     abandon: Abandon,
     tell: Tell,
-    askers: Slab<Asker>,
-    /// Requests that the core had no room for, or that wait at the gate, in order.
-    deferred: VecDeque<Request>,
+    unanswered: Slab<Unanswered>,
+    /// Clients' requests that wait for a place in the core, or at the gate.
+    queues: Queues,
+    /// Those of other threads, which wait for the gate alone.
+    orders: VecDeque<Request>,
     gate: Gate,
     /// Requests of clients that have to wait for their time.
     pub brakes: Brakes<Request>,
@@ -180,8 +191,9 @@ impl<C: Core> Driver<C> {
             wake_events,
             abandon,
             tell: notice,
-            askers: Slab::with_capacity(1024),
-            deferred: VecDeque::new(),
+            unanswered: Slab::with_capacity(1024),
+            queues: Queues::default(),
+            orders: VecDeque::new(),
             gate: Gate::Open,
             brakes: Brakes::new(),
         }
@@ -194,8 +206,8 @@ impl<C: Core> Driver<C> {
     }
 
     fn look_at_gate(&mut self) {
-        // An asker waits for the core, or its request waits here.
-        if self.askers.len() > self.deferred.len() + self.brakes.waiting() {
+        // Who is not answered waits for the core, or here.
+        if self.unanswered.len() > self.queues.waiting() + self.orders.len() + self.brakes.waiting() {
             return;
         }
         if let Gate::Closing(answer) = std::mem::replace(&mut self.gate, Gate::Closed) {
@@ -220,10 +232,9 @@ impl<C: Core> Driver<C> {
 
     /// Asks the core for something that the gate keeps nobody from.
     pub(crate) fn ask_behind_gate(&mut self, volume: VolumeIndex, op: RequestOp, asker: Asker) {
-        let id = RequestId(self.askers.insert(asker) as u64);
+        let id = self.await_answer(asker);
         if self.core.submit(self.now, Request { id, volume, op }, &mut self.pool).is_err() {
-            let key = usize::try_from(id.0).expect("an id of ours");
-            self.wakeups.reply(self.askers.remove(key), Err(Errno::BUSY));
+            self.answer(id, Err(Errno::BUSY));
         }
     }
 
@@ -241,10 +252,11 @@ impl<C: Core> Driver<C> {
 
     /// Asks the core for something; the reply is left for the asker's reactor.
     pub(crate) fn ask(&mut self, volume: VolumeIndex, op: RequestOp, asker: Asker) {
-        let id = RequestId(self.askers.insert(asker) as u64);
-        let request = Request { id, volume, op };
+        let request = Request { id: self.await_answer(asker), volume, op };
+        if matches!(asker, Asker::Control(_)) {
+            return self.order(request);
+        }
         if self.brakes.are_any_on()
-            && matches!(asker, Asker::Door { .. })
             && let Some(bytes) = counted_bytes(&op)
             && self.brakes.pass(volume, bytes, request, self.now).is_none()
         {
@@ -253,30 +265,83 @@ impl<C: Core> Driver<C> {
         self.hand_over(request);
     }
 
-    /// Hands a request to the core.
-    fn hand_over(&mut self, request: Request) {
+    fn await_answer(&mut self, asker: Asker) -> RequestId {
+        RequestId(self.unanswered.insert(Unanswered { asker, place: None }) as u64)
+    }
+
+    /// Leaves the answer to a request for the reactor that has its asker.
+    fn answer(&mut self, id: RequestId, result: Result<(), Errno>) {
+        let Unanswered { asker, place } = self.unanswered.remove(key_of(id));
+        if let Some(place) = place {
+            self.queues.ended(place);
+        }
+        self.wakeups.reply(asker, result);
+    }
+
+    /// Hands a request of another thread to the core.
+    fn order(&mut self, request: Request) {
         let is_open = matches!(self.gate, Gate::Open);
-        if !is_open
-            || !self.deferred.is_empty()
-            || self.core.submit(self.now, request, &mut self.pool).is_err()
+        if !is_open || !self.orders.is_empty() || self.core.submit(self.now, request, &mut self.pool).is_err()
         {
-            self.deferred.push_back(request);
+            self.orders.push_back(request);
         }
     }
 
-    /// Answers the requests to a volume that wait for their time and whose client is gone.
-    pub(crate) fn withdraw(&mut self, volume: VolumeIndex, is_unwanted: impl Fn(&Asker) -> bool) {
-        if !self.brakes.are_any_on() {
-            return;
+    /// Hands a client's request to the core, or puts it where it waits for that.
+    fn hand_over(&mut self, request: Request) {
+        let may_pass = matches!(self.gate, Gate::Open) && self.queues.may_pass(Place::of(&request));
+        if !may_pass || !self.submit(request) {
+            self.queues.push(request);
         }
-        let key = |request: &Request| usize::try_from(request.id.0).expect("an id of ours");
-        let askers = &self.askers;
-        for request in self.brakes.withdraw(volume, |request| is_unwanted(&askers[key(request)])) {
+    }
+
+    /// Submits a client's request; whether the core took it.
+    fn submit(&mut self, request: Request) -> bool {
+        let is_taken = self.core.submit(self.now, request, &mut self.pool).is_ok();
+        if is_taken {
+            let place = Place::of(&request);
+            self.queues.begins(place);
+            self.unanswered[key_of(request.id)].place = Some(place);
+        }
+        is_taken
+    }
+
+    /// Hands on what waits, as far as there are places in the core; whether it took any.
+    fn let_pass(&mut self) -> bool {
+        let mut any = false;
+        while matches!(self.gate, Gate::Open)
+            && let Some(&request) = self.orders.front()
+            && self.core.submit(self.now, request, &mut self.pool).is_ok()
+        {
+            self.orders.pop_front();
+            any = true;
+        }
+        while matches!(self.gate, Gate::Open)
+            && let Some(request) = self.queues.next()
+        {
+            if !self.submit(request) {
+                self.queues.push_first(request);
+                break;
+            }
+            any = true;
+        }
+        any
+    }
+
+    /// Answers the requests to a volume that wait for their time or for a place, and whose client is gone.
+    pub(crate) fn withdraw(&mut self, volume: VolumeIndex, is_unwanted: impl Fn(&Asker) -> bool) {
+        let unanswered = &self.unanswered;
+        let is_unwanted = |request: &Request| is_unwanted(&unanswered[key_of(request.id)].asker);
+        let mut withdrawn = self.queues.withdraw(volume, &is_unwanted);
+        if self.brakes.are_any_on() {
+            withdrawn.extend(self.brakes.withdraw(volume, &is_unwanted));
+        }
+        for request in withdrawn {
             // The core would have released it.
             if let RequestOp::Read { into: slice, .. } | RequestOp::Write { from: slice, .. } = request.op {
                 self.pool.release(slice.buffer);
             }
-            self.wakeups.reply(self.askers.remove(key(&request)), Err(Errno::SHUTDOWN));
+            self.answer(request.id, Err(Errno::SHUTDOWN));
         }
     }
 
@@ -289,10 +354,7 @@ impl<C: Core> Driver<C> {
                         let waker = &self.wake_events[reactor];
                         self.flights.start(io, self.now, &mut self.pool, backend, waker);
                     }
-                    Effect::Reply { id, result } => {
-                        let key = usize::try_from(id.0).expect("an id of ours");
-                        self.wakeups.reply(self.askers.remove(key), result);
-                    }
+                    Effect::Reply { id, result } => self.answer(id, result),
                     Effect::Notice(notice) => self.notices.push(ServerNotice::Engine(notice)),
                 }
             }
@@ -301,13 +363,7 @@ impl<C: Core> Driver<C> {
                 self.core.complete(self.now, io, result, &mut self.pool);
                 any = true;
             }
-            while let Some(request) = self.deferred.front().filter(|_| matches!(self.gate, Gate::Open)) {
-                if self.core.submit(self.now, *request, &mut self.pool).is_err() {
-                    break;
-                }
-                self.deferred.pop_front();
-                any = true;
-            }
+            any |= self.let_pass();
             if !any {
                 break;
             }
@@ -365,4 +421,8 @@ impl<C: Core> Driver<C> {
             (self.tell)(notice);
         }
     }
+}
+
+fn key_of(id: RequestId) -> usize {
+    usize::try_from(id.0).expect("an id of ours")
 }

@@ -26,6 +26,7 @@ use std::time::Duration;
 pub(crate) mod backend;
 pub(crate) mod control;
 pub(crate) mod driver;
+mod queues;
 pub(crate) mod shared;
 pub(crate) mod tokens;
 pub(crate) mod wakeups;

@@ -2,6 +2,7 @@
 
 use engine::effect::{Effect, Errno, IoId, Request, RequestOp};
 use engine::engine::Busy;
+use engine::limits::REQUESTS_MAX;
 use engine::memory::Memory;
 use engine::units::{Nanos, SectorRange, VolumeIndex};
 use forebay_live::buffers::Pool;
@@ -139,6 +140,46 @@ impl Core for Pairing {
 
     fn poll_effect(&mut self, memory: &mut Pool) -> Option<Effect> {
         self.inner.poll_effect(memory)
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        None
+    }
+}
+
+/// A core that answers nothing of one volume, as where its origin hangs, until it is stopped.
+#[derive(Default)]
+pub struct Hanging {
+    inner: Passthrough,
+    kept: Vec<Request>,
+    effects: VecDeque<Effect>,
+}
+
+impl Core for Hanging {
+    fn submit(&mut self, now: Nanos, request: Request, memory: &mut Pool) -> Result<(), Busy> {
+        if matches!(request.op, RequestOp::Stop) {
+            let ended = self.kept.drain(..).map(|kept| Effect::Reply { id: kept.id, result: Err(Errno::IO) });
+            self.effects.extend(ended);
+        } else if request.volume == VOLUME {
+            if self.kept.len() == REQUESTS_MAX {
+                return Err(Busy);
+            }
+            self.kept.push(request);
+            return Ok(());
+        }
+        self.inner.submit(now, request, memory)
+    }
+
+    fn complete(&mut self, now: Nanos, io: IoId, result: Result<(), Errno>, memory: &mut Pool) {
+        self.inner.complete(now, io, result, memory);
+    }
+
+    fn advance(&mut self, now: Nanos, memory: &mut Pool) {
+        self.inner.advance(now, memory);
+    }
+
+    fn poll_effect(&mut self, memory: &mut Pool) -> Option<Effect> {
+        self.effects.pop_front().or_else(|| self.inner.poll_effect(memory))
     }
 
     fn deadline(&self) -> Option<Nanos> {

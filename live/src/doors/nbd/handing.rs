@@ -3,7 +3,7 @@
 use super::door::{NbdDoor, Progress};
 use super::input::{Arriving, STRAIGHT_BYTES_MIN};
 use super::requests::Delivery;
-use crate::doors::pieces::{Cut, Kind};
+use crate::doors::pieces::{Cut, Kind, RANGE_PIECES_MAX};
 use crate::doors::share;
 use crate::reactor::driver::{Core, Piece, Turn};
 use engine::effect::RequestOp;
@@ -22,20 +22,28 @@ impl NbdDoor {
                 Progress::Done
             }
             Kind::Trim | Kind::WriteZeroes => {
-                while let Some(cut) = self.requests[head].next_cut() {
-                    let request = &mut self.requests[head];
-                    request.issued_bytes += cut.len_bytes;
-                    let (range, fua) = (cut.range(), request.fua);
-                    let op = match request.kind {
-                        Kind::Trim => RequestOp::Discard { range, fua },
-                        _ => RequestOp::WriteZeroes { range, fua },
-                    };
-                    self.hand_on(head, op, None, cut.offset_bytes, turn);
-                }
+                // The rest follows as these are answered, beside other requests.
+                self.hand_on_range(head, turn);
                 Progress::Done
             }
             Kind::Read => self.advance_read(key, head, turn),
             Kind::Write => self.advance_write(key, head, turn),
+        }
+    }
+
+    /// Hands on the next pieces of a request without data.
+    pub(super) fn hand_on_range<C: Core>(&mut self, at: usize, turn: &mut Turn<'_, C>) {
+        while self.requests[at].outstanding < RANGE_PIECES_MAX
+            && let Some(cut) = self.requests[at].next_cut()
+        {
+            let request = &mut self.requests[at];
+            request.issued_bytes += cut.len_bytes;
+            let (range, fua) = (cut.range(), request.fua);
+            let op = match request.kind {
+                Kind::Trim => RequestOp::Discard { range, fua },
+                _ => RequestOp::WriteZeroes { range, fua },
+            };
+            self.hand_on(at, op, None, cut.offset_bytes, turn);
         }
     }
 

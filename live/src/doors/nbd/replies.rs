@@ -23,13 +23,20 @@ impl NbdDoor {
         let request = &mut self.requests[piece.request];
         request.outstanding -= 1;
         if let Err(errno) = result {
-            // The first error wins, and nothing more of a read is worth fetching.
+            // The first error wins, and nothing more of it is worth doing. The data of a write comes all the same.
             request.errno.get_or_insert(errno);
-            if request.kind == Kind::Read {
+            if request.kind != Kind::Write {
                 request.cut_short();
             }
         }
         let key = request.connection;
+        if matches!(request.kind, Kind::Trim | Kind::WriteZeroes) {
+            if self.connections[key].is_closed() {
+                request.cut_short();
+            }
+            self.hand_on_range(piece.request, turn);
+        }
+        let request = &self.requests[piece.request];
         let is_over = request.is_issued() && request.outstanding == 0;
         match (request.kind, piece.slice) {
             (Kind::Read, Some(slice)) => match request.delivery {

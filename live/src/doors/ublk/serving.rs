@@ -2,7 +2,7 @@
 
 use super::door::{Place, UblkDoor};
 use super::request::Request;
-use crate::doors::pieces::{Cut, Kind};
+use crate::doors::pieces::{Cut, Kind, RANGE_PIECES_MAX};
 use crate::doors::share;
 use crate::reactor::driver::{Asker, Core, Piece, Turn};
 use engine::effect::{Errno, RequestOp};
@@ -68,6 +68,12 @@ impl UblkDoor {
                     let Some((cut, slice, bytes)) = taken else { return false };
                     *held_bytes += bytes;
                     self.hand_on_data(at, cut, slice, turn);
+                }
+                // The rest follows as these are answered, beside other requests.
+                Kind::Trim | Kind::WriteZeroes | Kind::Flush
+                    if self.request(at).outstanding >= RANGE_PIECES_MAX =>
+                {
+                    return true;
                 }
                 Kind::Trim | Kind::WriteZeroes | Kind::Flush => {
                     self.request(at).issued_bytes += cut.len_bytes;
@@ -152,6 +158,12 @@ impl UblkDoor {
         }
         if let Err(errno) = result {
             self.fail(at, errno);
+        }
+        if matches!(kind, Kind::Trim | Kind::WriteZeroes) {
+            if is_closed {
+                self.request(at).cut_short();
+            }
+            self.hand_on(at, turn);
         }
         self.answer_if_over(at, turn);
     }
