@@ -6,12 +6,14 @@ use forebay_live::nbd::wire::protocol::*;
 use forebay_live::nbd::wire::{
     Export, Handshake, Outcome, REQUEST_BYTES, Session, completion, data_head, decode_request, simple_reply,
 };
+use rustix::event::{PollFd, PollFlags, poll};
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-const SIZE_BYTES: u64 = 1 << 20;
+/// More than a socket takes at once that nobody reads from, twice.
+const SIZE_BYTES: u64 = 16 << 20;
 
 /// The wrong that a server does once, when it is asked for the byte at the marked place.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,12 +28,21 @@ enum Wrong {
     ShutsDown,
     /// It sends what is not NBD.
     Rubbish,
+    /// It answers to a write, and takes none of its data.
+    BeforeTheData,
 }
 
 const MARKED_BYTES: u64 = 64 << 10;
 
 struct Server {
     path: PathBuf,
+    script: Arc<Script>,
+}
+
+struct Script {
+    wrong: Mutex<Option<Wrong>>,
+    /// The writes whose data came, by their places.
+    written: Mutex<Vec<(u64, Vec<u8>)>>,
 }
 
 impl Server {
@@ -40,14 +51,15 @@ impl Server {
         let path = std::env::temp_dir().join(format!("forebay-device-{}-{name}", std::process::id()));
         let _absent = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).unwrap();
-        let wrong = Arc::new(Mutex::new(Some(wrong)));
+        let script = Arc::new(Script { wrong: Mutex::new(Some(wrong)), written: Mutex::default() });
+        let played = Arc::clone(&script);
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let wrong = Arc::clone(&wrong);
-                std::thread::spawn(move || serve(stream, &wrong));
+                let script = Arc::clone(&played);
+                std::thread::spawn(move || serve(stream, &script));
             }
         });
-        Server { path }
+        Server { path, script }
     }
 }
 
@@ -88,7 +100,13 @@ fn content(offset_bytes: u64, len_bytes: u32) -> Vec<u8> {
     sectors.flat_map(|sector| sector.to_le_bytes().repeat(64)).collect()
 }
 
-fn serve(mut stream: UnixStream, wrong: &Mutex<Option<Wrong>>) {
+/// Waits for the end of a connection, and takes nothing from it.
+fn await_hang_up(stream: &UnixStream) {
+    let mut polls = [PollFd::new(stream, PollFlags::empty())];
+    while !poll(&mut polls, None).is_ok_and(|count| count > 0) {}
+}
+
+fn serve(mut stream: UnixStream, script: &Script) {
     let Some(session) = shake_hands(&mut stream) else { return };
     loop {
         let mut header = [0; REQUEST_BYTES];
@@ -106,10 +124,17 @@ fn serve(mut stream: UnixStream, wrong: &Mutex<Option<Wrong>>) {
         } else {
             completion(session, false, request.cookie, Ok(())).to_vec()
         };
-        let is_marked = is_read && request.offset_bytes == MARKED_BYTES;
-        let wrong = if is_marked { wrong.lock().unwrap().take() } else { None };
+        let is_marked = request.offset_bytes == MARKED_BYTES;
+        let wrong = if is_marked { script.wrong.lock().unwrap().take() } else { None };
+        if request.command == CMD_WRITE && wrong.is_none() {
+            let mut data = vec![0; request.len_bytes as usize];
+            if stream.read_exact(&mut data).is_err() {
+                return;
+            }
+            script.written.lock().unwrap().push((request.offset_bytes, data));
+        }
         match wrong {
-            None => {}
+            None | Some(Wrong::BeforeTheData) => {}
             Some(Wrong::Twice) => reply = reply.repeat(2),
             Some(Wrong::Stray) => reply = simple_reply(request.cookie + 77, Ok(())).to_vec(),
             Some(Wrong::HalfAReply) => reply.truncate(reply.len() / 2),
@@ -120,6 +145,9 @@ fn serve(mut stream: UnixStream, wrong: &Mutex<Option<Wrong>>) {
         }
         if stream.write_all(&reply).is_err() || wrong == Some(Wrong::HalfAReply) {
             return;
+        }
+        if wrong == Some(Wrong::BeforeTheData) {
+            return await_hang_up(&stream);
         }
     }
 }
@@ -141,6 +169,20 @@ fn a_server_that_does_wrong_is_asked_again() {
         disk.flush().unwrap();
         assert_eq!(device.away(), None);
     }
+}
+
+/// Who got an answer may use the memory of a write for something else: an answer that comes before the data was taken
+/// is none, and the write goes out again.
+#[test]
+fn a_write_is_not_answered_before_its_data_is_sent() {
+    let server = Server::start("early", Wrong::BeforeTheData);
+    let spec = parse(&format!("nbd+unix:///disk?socket={}", server.path.display())).unwrap();
+    let device = open(&spec, Access::Exclusive).unwrap();
+    let mut disk = BlockingDevice::new(&device);
+    let data = content(0, 4 << 20);
+    disk.write_at(MARKED_BYTES, &data).unwrap();
+    let written = server.script.written.lock().unwrap();
+    assert!(*written == [(MARKED_BYTES, data)], "it is written once, on the second connection");
 }
 
 /// What is no multiple of a sector is read by whole ones, and a long read comes in one piece.

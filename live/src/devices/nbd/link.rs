@@ -1,9 +1,11 @@
 //! A connection in use: requests go out in order, and replies are heard as they come.
 //!
-//! Invariant:
+//! Invariants:
 //! - I1: memory of an operation is touched only by the thread of the link on which it is under way, by the caller of
 //!   [`Link::send`] with the outgoing frames locked, and by who hears ([`super::hearing`]). After [`Link::close`], the end
 //!   of the thread and [`Hearing::let_go`](super::hearing::Hearing::let_go) nobody does.
+//! - I2: nothing counts as asked before its frame is wholly sent ([`Link::is_sent`]). So no answer gives memory back
+//!   that is still being sent, whenever the server says it.
 
 use super::memory::Span;
 use crate::nbd::client::Stream;
@@ -11,10 +13,11 @@ use crate::nbd::replies::{Asked, Requests};
 use crate::nbd::tls::Cipher;
 use crate::nbd::wire::protocol::{CMD_DISC, CMD_READ, CMD_WRITE};
 use crate::nbd::wire::{RawRequest, encode_request};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice, IoSliceMut, Read};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The longest payload that is copied to the socket by the thread that asks; a longer one holds up what else it has to
@@ -25,6 +28,8 @@ const SLICES_MAX: usize = 512;
 
 /// A request on its way out.
 struct Frame {
+    /// Its number on this link, from 1: they go out in this order.
+    number: u64,
     header: [u8; crate::nbd::wire::REQUEST_BYTES],
     /// The data of a write.
     payload: Span,
@@ -36,6 +41,8 @@ struct Frame {
 #[derive(Default)]
 struct Outgoing {
     frames: VecDeque<Frame>,
+    /// Requests so far.
+    count: u64,
     /// The thread is sending a frame that it took off the front.
     is_busy: bool,
     is_closed: bool,
@@ -44,6 +51,8 @@ struct Outgoing {
 /// A request that waits for its reply on this link.
 struct Awaited {
     asked: Asked,
+    /// The number of its frame.
+    number: u64,
     /// Where a read's data goes; taken out while it is filled.
     into: Span,
     into_at: u64,
@@ -55,6 +64,10 @@ pub(super) struct Link {
     cipher: Option<Cipher>,
     outgoing: Mutex<Outgoing>,
     comes: Condvar,
+    /// The last frame that is wholly sent: what it and those before it have sent is not touched any more.
+    sent: AtomicU64,
+    /// Held by the thread while it gives some of a frame to the socket, and until that is noted.
+    sending: Mutex<()>,
     awaited: Mutex<HashMap<u64, Awaited>>,
     in_flight: AtomicUsize,
 }
@@ -72,6 +85,8 @@ impl Link {
             cipher,
             outgoing: Mutex::default(),
             comes: Condvar::new(),
+            sent: AtomicU64::new(0),
+            sending: Mutex::default(),
             awaited: Mutex::default(),
             in_flight: AtomicUsize::new(0),
         })
@@ -91,13 +106,16 @@ impl Link {
             return;
         }
         self.in_flight.fetch_add(1, Ordering::Relaxed);
+        outgoing.count += 1;
+        let number = outgoing.count;
         let asked = Asked {
             offset_bytes: request.offset_bytes,
             read_bytes: if is_read { request.len_bytes } else { 0 },
         };
         let into = if is_read { span.clone() } else { Span::default() };
-        lock(&self.awaited).insert(request.cookie, Awaited { asked, into, into_at: at_bytes });
+        lock(&self.awaited).insert(request.cookie, Awaited { asked, number, into, into_at: at_bytes });
         let mut frame = Frame {
+            number,
             header: encode_request(request),
             payload: if is_write { span.clone() } else { Span::default() },
             payload_at: at_bytes,
@@ -107,7 +125,8 @@ impl Link {
         let is_first = outgoing.frames.is_empty() && !outgoing.is_busy;
         if is_first && self.cipher.is_none() && frame.payload_bytes <= DIRECT_BYTES_MAX {
             // An error shows itself to who hears.
-            if frame.send_more(&self.socket, SendFlags::DONTWAIT).is_ok() && frame.is_sent() {
+            if frame.send_more(&self.socket).is_ok() && frame.is_sent() {
+                self.note_sent(&frame);
                 return;
             }
         }
@@ -154,22 +173,64 @@ impl Link {
             };
             outgoing.is_busy = true;
             drop(outgoing);
-            while !frame.is_sent() {
-                let sent = match &self.cipher {
-                    None => frame.send_more(&self.socket, SendFlags::empty()),
-                    Some(cipher) => frame
-                        .encrypt_more(cipher, &mut encrypted)
-                        .and_then(|()| self.send_bytes(&mut encrypted)),
-                };
-                if sent.is_err() {
-                    // Who hears notices, and says so.
-                    let _already_gone = self.socket.shutdown();
-                    break;
-                }
+            if self.send_wholly(&mut frame, &mut encrypted).is_err() {
+                // Who hears notices, and says so.
+                let _already_gone = self.socket.shutdown();
             }
             outgoing = lock(&self.outgoing);
             outgoing.is_busy = false;
         }
+    }
+
+    /// Sends what is left of a frame, however long that takes.
+    fn send_wholly(&self, frame: &mut Frame, encrypted: &mut Vec<u8>) -> io::Result<()> {
+        while !frame.is_sent() {
+            if let Some(cipher) = &self.cipher {
+                frame.encrypt_more(cipher, encrypted)?;
+                // What is sent from here on is a copy.
+                self.note_sent(frame);
+                self.send_bytes(encrypted)?;
+                continue;
+            }
+            let sending = lock(&self.sending);
+            let sent = frame.send_more(&self.socket);
+            self.note_sent(frame);
+            drop(sending);
+            match sent {
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                _ if frame.is_sent() => {}
+                _ => self.await_room()?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the socket takes more, or is shut.
+    fn await_room(&self) -> io::Result<()> {
+        match poll(&mut [PollFd::new(&self.socket, PollFlags::OUT)], None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Notes that a frame is sent, if it is.
+    fn note_sent(&self, frame: &Frame) {
+        if frame.is_sent() {
+            self.sent.store(frame.number, Ordering::Release);
+        }
+    }
+
+    /// Whether the frame of that number is wholly sent.
+    fn is_sent(&self, number: u64) -> bool {
+        let is_sent = || self.sent.load(Ordering::Acquire) >= number;
+        if is_sent() {
+            return true;
+        }
+        // A fast server answers before it is noted that the last byte went. Whoever sends holds one of these until then,
+        // and waits for nobody meanwhile.
+        drop(lock(&self.outgoing));
+        drop(lock(&self.sending));
+        is_sent()
     }
 
     /// Sends all of these bytes.
@@ -235,11 +296,11 @@ impl Frame {
         Ok(())
     }
 
-    /// Sends some of what is left.
-    fn send_more(&mut self, socket: &Stream, flags: SendFlags) -> io::Result<()> {
+    /// Sends some of what is left, without waiting.
+    fn send_more(&mut self, socket: &Stream) -> io::Result<()> {
         let slices = self.rest();
         loop {
-            let flags = flags | SendFlags::NOSIGNAL;
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             match sendmsg(socket, &slices, &mut SendAncillaryBuffer::default(), flags) {
                 Ok(sent) => {
                     drop(slices);
@@ -255,7 +316,9 @@ impl Frame {
 
 impl Requests for &Link {
     fn asked(&mut self, cookie: u64) -> Option<Asked> {
-        lock(&self.awaited).get(&cookie).map(|awaited| awaited.asked)
+        let (asked, number) =
+            lock(&self.awaited).get(&cookie).map(|awaited| (awaited.asked, awaited.number))?;
+        self.is_sent(number).then_some(asked)
     }
 
     fn take(
@@ -292,5 +355,63 @@ impl Link {
         if let Some(awaited) = lock(&self.awaited).get_mut(&cookie) {
             awaited.into = into;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nbd::wire::REQUEST_BYTES;
+    use std::os::unix::net::UnixStream;
+
+    fn write(cookie: u64, len_bytes: u32) -> (RawRequest, Span) {
+        let request = RawRequest { flags: 0, command: CMD_WRITE, cookie, offset_bytes: 0, len_bytes };
+        (request, Span::zeroes(u64::from(len_bytes)))
+    }
+
+    fn is_asked(link: &Link, cookie: u64) -> bool {
+        let mut requests = link;
+        requests.asked(cookie).is_some()
+    }
+
+    fn send_by_thread(link: &Arc<Link>) {
+        let link = Arc::clone(link);
+        std::thread::spawn(move || link.send_all());
+    }
+
+    #[test]
+    fn what_is_not_wholly_sent_is_not_asked_yet() {
+        let (ours, mut theirs) = UnixStream::pair().expect("two sockets");
+        let link = Link::new(Stream::Unix(ours), None);
+        // One that goes out at once, one that does not fit into the socket, and one behind it.
+        for (cookie, len_bytes) in [(1, 512), (2, 64 << 20), (3, 512)] {
+            let (request, span) = write(cookie, len_bytes);
+            link.send(&request, &span, 0);
+        }
+        assert!(is_asked(&link, 1) && !is_asked(&link, 2) && !is_asked(&link, 3));
+        send_by_thread(&link);
+        let mut begin = vec![0; 2 * REQUEST_BYTES + 512 + 1];
+        theirs.read_exact(&mut begin).expect("the first one and some of the second");
+        assert!(is_asked(&link, 1) && !is_asked(&link, 2) && !is_asked(&link, 3));
+        link.close();
+    }
+
+    /// An answer may come before the thread that sent the last byte goes on.
+    #[test]
+    fn what_has_come_as_a_whole_is_asked() {
+        let (ours, mut theirs) = UnixStream::pair().expect("two sockets");
+        let link = Link::new(Stream::Unix(ours), None);
+        send_by_thread(&link);
+        for cookie in 0..2000 {
+            // By turns through the thread and at once.
+            let len_bytes = if cookie % 2 == 0 { 32 << 10 } else { 4 << 10 };
+            let (request, span) = write(cookie, len_bytes);
+            link.send(&request, &span, 0);
+            let mut frame = vec![0; REQUEST_BYTES + len_bytes as usize];
+            theirs.read_exact(&mut frame).expect("a frame");
+            assert!(is_asked(&link, cookie), "the server has all of it");
+            link.forget(cookie);
+        }
+        link.close();
     }
 }
