@@ -229,6 +229,9 @@ impl NbdDoor {
         if let Some(head) = connection.head {
             self.requests[head].cut_short();
             if self.requests[head].outstanding == 0 {
+                // No answer comes after which what has arrived would go.
+                let arrived = self.requests[head].delivery.take_arrived();
+                arrived.into_iter().for_each(|slice| self.drop_data(key, slice, turn));
                 self.forget(head);
             } else {
                 self.connections[key].head = None;

@@ -144,7 +144,7 @@ impl NbdDoor {
     }
 
     /// Gives back the memory of a read whose data is not sent.
-    fn drop_data<C: Core>(&mut self, key: usize, slice: Slice, turn: &mut Turn<'_, C>) {
+    pub(super) fn drop_data<C: Core>(&mut self, key: usize, slice: Slice, turn: &mut Turn<'_, C>) {
         self.connections[key].held_bytes -= u64::from(buffer_bytes(slice));
         turn.release(slice);
     }

@@ -19,6 +19,16 @@ pub(crate) enum Delivery {
     Stream(InOrder),
 }
 
+impl Delivery {
+    /// Takes the pieces that are there and wait for others.
+    pub(crate) fn take_arrived(&mut self) -> Vec<Slice> {
+        match self {
+            Delivery::Chunks => Vec::new(),
+            Delivery::Whole(pieces) | Delivery::Stream(pieces) => pieces.take_arrived(),
+        }
+    }
+}
+
 /// Pieces of a read in the order of the volume.
 #[derive(Debug, Default)]
 pub(crate) struct InOrder {
@@ -105,5 +115,16 @@ mod tests {
         assert_eq!((pieces.next(), pieces.next(), pieces.next()), (Some(slice(0)), Some(slice(1)), None));
         pieces.arrived(2);
         assert_eq!(pieces.take_arrived(), vec![slice(2)]);
+    }
+
+    #[test]
+    fn only_pieces_that_wait_for_others_are_left_to_be_taken() {
+        let slice = Slice { buffer: engine::memory::BufferId(1), offset_bytes: 0, len_bytes: 512 };
+        let mut pieces = InOrder::default();
+        pieces.expect(0, slice);
+        pieces.arrived(0);
+        let mut whole = Delivery::Whole(pieces);
+        assert_eq!((whole.take_arrived(), whole.take_arrived()), (vec![slice], vec![]));
+        assert_eq!(Delivery::Chunks.take_arrived(), vec![]);
     }
 }

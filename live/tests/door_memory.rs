@@ -1,0 +1,122 @@
+//! Goal: a client that leaves gives all its memory back. Method: a core that keeps a buffer in nearly each large block of
+//! the memory, so that a long read gets some of what it needs and no more; then its client is sent away.
+
+#[allow(dead_code, reason = "other tests need more of it")]
+mod support;
+
+use engine::effect::{Effect, Errno, IoId, Request, RequestOp};
+use engine::engine::Busy;
+use engine::memory::Memory;
+use engine::units::Nanos;
+use forebay_live::buffers::Pool;
+use forebay_live::reactor::Core;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use support::{VOLUME, pattern, serve};
+
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Frames of the longest piece of a read.
+const PIECE_FRAMES: u32 = 64;
+
+/// The counts of a core.
+#[derive(Default)]
+struct Counts {
+    writes_held: AtomicU64,
+    reads: AtomicU64,
+    /// Memory of the doors in use after the last flush.
+    used_bytes: AtomicU64,
+}
+
+/// A core that answers reads and flushes at once, and writes at flushes: at the first all but one in each run of
+/// [`PIECE_FRAMES`] after the first run, at the next all.
+#[derive(Default)]
+struct Scattering {
+    held: Vec<Request>,
+    has_scattered: bool,
+    counts: Arc<Counts>,
+    effects: VecDeque<Effect>,
+}
+
+impl Core for Scattering {
+    fn submit(&mut self, _: Nanos, request: Request, memory: &mut Pool) -> Result<(), Busy> {
+        match request.op {
+            RequestOp::Write { .. } => {
+                self.held.push(request);
+                self.counts.writes_held.fetch_add(1, Ordering::SeqCst);
+                return Ok(());
+            }
+            RequestOp::Read { into, .. } => {
+                memory.release(into.buffer);
+                self.counts.reads.fetch_add(1, Ordering::SeqCst);
+            }
+            _ => {
+                let mut runs = BTreeSet::new();
+                for held in std::mem::take(&mut self.held) {
+                    let RequestOp::Write { from, .. } = held.op else { unreachable!("writes are held") };
+                    let is_kept = runs.insert(from.buffer.0 / PIECE_FRAMES) && runs.len() > 1;
+                    if is_kept && !self.has_scattered {
+                        self.held.push(held);
+                    } else {
+                        memory.release(from.buffer);
+                        self.effects.push_back(Effect::Reply { id: held.id, result: Ok(()) });
+                    }
+                }
+                self.has_scattered = true;
+                self.counts.used_bytes.store(memory.door_used_bytes(), Ordering::SeqCst);
+            }
+        }
+        self.effects.push_back(Effect::Reply { id: request.id, result: Ok(()) });
+        Ok(())
+    }
+
+    fn complete(&mut self, _: Nanos, _: IoId, _: Result<(), Errno>, _: &mut Pool) {}
+
+    fn advance(&mut self, _: Nanos, _: &mut Pool) {}
+
+    fn poll_effect(&mut self, _: &mut Pool) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        None
+    }
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn what_came_of_a_long_read_goes_with_its_client() {
+    let counts = Arc::new(Counts::default());
+    let core = Scattering { counts: Arc::clone(&counts), ..Scattering::default() };
+    let server = serve("mem:8M", core);
+    // Each client may hold as much as it leaves: together nearly all.
+    let mut clients = Vec::new();
+    let mut count = 0;
+    for writes in [500, 500, 500, 240, 120, 60, 30, 15] {
+        let mut client = server.connect();
+        for cookie in 0..writes {
+            client.sender().send_write(cookie, 4096 * cookie, &pattern(cookie, 4096), false).unwrap();
+        }
+        count += writes;
+        wait_until("all are taken", || counts.writes_held.load(Ordering::SeqCst) == count);
+        clients.push(client);
+    }
+    server.connect().flush().unwrap().unwrap();
+    let mut reader = server.connect_simple();
+    reader.sender().send_read(1, 0, 1 << 20).unwrap();
+    wait_until("some of it comes", || counts.reads.load(Ordering::SeqCst) > 0);
+    server.handle.resize_export(VOLUME, 4 << 20).unwrap();
+    assert!(reader.receive().is_err(), "it never got all it needs");
+    wait_until("all memory is free", || {
+        server.connect().flush().unwrap().unwrap();
+        counts.used_bytes.load(Ordering::SeqCst) == 0
+    });
+}
