@@ -6,6 +6,7 @@
 mod support;
 
 use engine::effect::Errno;
+use forebay_live::devices::{Access, DeviceError, open, parse};
 use forebay_live::nbd::client::Client;
 use forebay_live::nbd::wire::RawRequest;
 use forebay_live::passthrough::Passthrough;
@@ -467,7 +468,25 @@ fn a_panic_in_one_reactor_ends_them_all() {
     assert!(clients[1].read(0, 4096).unwrap().is_ok());
     assert!(clients[1].read(4096, 4096).is_err(), "the connection ends");
     assert!(server.end().is_err(), "and so does the server");
+    assert!(!server.socket.exists());
     assert_eq!(server.handle.with_core(|_| ()), Err(ControlError::Stopped));
+}
+
+/// A failed reactor has not waited for what the kernel and threads have under way.
+#[test]
+fn what_may_be_in_use_outlives_a_panic() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let spec = file.path().display().to_string();
+    let mut server = serve(&spec, Failing::panicking_at(8, 8));
+    assert!(server.connect().read(4096, 4096).is_err());
+    assert!(server.end().is_err());
+    server.device = open(&parse("mem:1M").unwrap(), Access::Exclusive).unwrap();
+    let again = open(&parse(&spec).unwrap(), Access::Exclusive);
+    assert!(
+        matches!(again, Err(DeviceError::Locked { .. })),
+        "the device and its buffers are kept: {again:?}"
+    );
 }
 
 #[test]

@@ -79,6 +79,8 @@ pub(crate) trait Door<C> {
     fn make_room(&mut self, turn: &mut Turn<'_, C>);
     /// Accepts no new clients and closes the connections there are.
     fn shut(&mut self, turn: &mut Turn<'_, C>);
+    /// Ends listeners and connections at once, without the driver: the door is not used any more, but its memory may be.
+    fn hang_up(&mut self) {}
     /// Whether a client waits for memory or for replies.
     fn is_blocked(&self) -> bool;
     /// Whether the next bytes of a client can be expected within microseconds, so that spinning may pay. Asked again,
@@ -89,12 +91,27 @@ pub(crate) trait Door<C> {
 /// All doors of one reactor.
 pub(crate) struct Doors<C> {
     doors: Vec<Box<dyn Door<C>>>,
+    /// The kernel uses none of their memory any more.
+    pub has_let_go: bool,
+}
+
+impl<C> Drop for Doors<C> {
+    /// Keeps the memory that the kernel may still use: a device or a client hangs, or the reactor has failed.
+    fn drop(&mut self) {
+        if !self.has_let_go {
+            self.doors.iter_mut().for_each(|door| door.hang_up());
+            #[expect(clippy::mem_forget, reason = "the kernel may still write into buffers of a door")]
+            std::mem::forget(std::mem::take(&mut self.doors));
+        }
+    }
 }
 
 impl<C: Core + 'static> Doors<C> {
     /// Opens one door of each kind. Only the first reactor's doors get listeners.
     pub(crate) fn open(listeners: Vec<Listener>) -> Doors<C> {
-        Doors { doors: vec![Box::new(NbdDoor::new(NBD, listeners)), Box::new(UblkDoor::new(UBLK))] }
+        let doors: Vec<Box<dyn Door<C>>> =
+            vec![Box::new(NbdDoor::new(NBD, listeners)), Box::new(UblkDoor::new(UBLK))];
+        Doors { doors, has_let_go: false }
     }
 
     /// As [`Door::tick`].

@@ -355,10 +355,7 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
             self.backend.reap(&mut finished);
         }
         let has_let_go = self.backend.outstanding() == 0;
-        if !has_let_go {
-            #[expect(clippy::mem_forget, reason = "the kernel may still write into buffers of a door")]
-            std::mem::forget(self.doors);
-        }
+        self.doors.has_let_go = has_let_go;
         Ok(has_let_go)
     }
 

@@ -6,7 +6,7 @@ use rustix::event::EventfdFlags;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The driver (core, memory, devices, exports), and for each reactor the eventfd that wakes it.
 ///
@@ -85,11 +85,8 @@ impl<C> Shared<C> {
         Watch { shared: self, is_well: false }
     }
 
-    /// The driver, when no reactor is left.
-    ///
-    /// # Errors
-    /// [`ServeError::Broken`] when one of them failed.
-    pub(crate) fn into_driver(self) -> Result<Driver<C>, ServeError> {
-        self.driver.into_inner().map_err(|_| ServeError::Broken)
+    /// The driver, when no reactor is left: as it was left behind, if one of them failed.
+    pub(crate) fn into_driver(self) -> Driver<C> {
+        self.driver.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -235,27 +235,40 @@ impl<C: Core + 'static> Server<C> {
     /// Those of `begin`; [`ServeError`], if the system does not give what the reactors stand on, or fails it.
     pub fn run<E: From<ServeError>>(self, begin: impl FnOnce() -> Result<C, E>) -> Result<C, E> {
         let Server { config, listeners, messages, wake_events, pool, .. } = self;
-        let shared = OnceLock::new();
+        let mut shared = Kept(OnceLock::new());
         let control = Control::new(messages);
         let cache = config.cache.iter().chain(&config.mirror);
         let files = cache.chain(config.origins.iter().flatten()).filter_map(Device::raw_fd);
         let files: Vec<_> = files.collect();
-        let has_let_go = reactor::run_all(&shared, config.reactors, &files, listeners, control, || {
+        let has_let_go = reactor::run_all(&shared.0, config.reactors, &files, listeners, control, || {
             check_spare_descriptors()?;
             let driver = Driver::new(begin()?, pool, config, wake_events.clone());
             Ok::<_, E>(Shared::new(driver, wake_events))
         })?;
-        let driver = shared.into_inner().ok_or(ServeError::Broken)?.into_driver()?;
+        let driver = shared.0.take().ok_or(ServeError::Broken)?.into_driver();
         driver.flights.let_go_of_exports();
-        if has_let_go {
-            return Ok(driver.core);
-        }
-        // A device hangs. What the kernel may still write to must not be given to anybody else.
-        let Driver { core, pool, flights, .. } = driver;
-        #[expect(clippy::mem_forget, reason = "the kernel may still write into these buffers")]
-        std::mem::forget((pool, flights));
-        Ok(core)
+        // Otherwise a device hangs.
+        Ok(if has_let_go { driver.core } else { keep_memory(driver) })
     }
+}
+
+/// The shared state of reactors. If they fail, or panic, its memory is kept.
+struct Kept<C>(OnceLock<Shared<C>>);
+
+impl<C> Drop for Kept<C> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.take() {
+            keep_memory(shared.into_driver());
+        }
+    }
+}
+
+/// Ends a driver, but for what the kernel and threads may still write to: that must not be given to anybody else.
+fn keep_memory<C>(driver: Driver<C>) -> C {
+    let Driver { core, pool, flights, .. } = driver;
+    #[expect(clippy::mem_forget, reason = "the kernel may still write into these buffers")]
+    std::mem::forget((pool, flights));
+    core
 }
 
 /// Makes sure that clients, and files that are opened for a moment, will find descriptors.

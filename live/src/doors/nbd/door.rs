@@ -400,6 +400,12 @@ impl<C: Core> Door<C> for NbdDoor {
         all.into_iter().for_each(|key| self.close(key, turn));
     }
 
+    fn hang_up(&mut self) {
+        self.newcomer = None;
+        self.listeners.drain(..).for_each(|listener| listener.shut());
+        self.connections.iter().for_each(|(_, connection)| connection.shut());
+    }
+
     fn is_blocked(&self) -> bool {
         !self.blocked.is_empty()
     }

@@ -182,11 +182,12 @@ fn work(queue: &Queue, done: &Done) {
     loop {
         let mut jobs = lock(&queue.jobs);
         let job = loop {
+            if jobs.ended {
+                // Nobody waits for what was not begun, and its memory may be gone.
+                return;
+            }
             if let Some(job) = jobs.waiting.pop_front() {
                 break job;
-            }
-            if jobs.ended {
-                return;
             }
             jobs.idle += 1;
             jobs = queue.comes.wait(jobs).unwrap_or_else(PoisonError::into_inner);
@@ -243,4 +244,21 @@ unsafe fn perform(operation: Operation) -> i32 {
         return -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
     }
     i32::try_from(result).expect("a system call moves at most 2 GiB")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reactor::backend::Way;
+
+    #[test]
+    fn what_waits_at_the_end_is_not_done() {
+        let job = Job { token: Token(1), operation: Operation::Flush { file: -1, way: Way::Waiting } };
+        let jobs = Jobs { waiting: VecDeque::from([job]), ended: true, ..Jobs::default() };
+        let queue = Queue { jobs: Mutex::new(jobs), comes: Condvar::new() };
+        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("an eventfd");
+        let done = Done { list: Mutex::default(), any: AtomicBool::new(false), event };
+        work(&queue, &done);
+        assert!(lock(&done.list).is_empty());
+    }
 }
