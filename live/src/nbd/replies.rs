@@ -61,9 +61,29 @@ pub struct Ending {
 /// A reply of which more chunks are to come.
 #[derive(Debug, Default)]
 struct Partial {
-    /// The pieces that have come, as (start, end) within the range.
-    pieces: Vec<(u32, u32)>,
+    /// The stretches of the range that have come: their ends by their starts. Pieces that meet are one stretch.
+    stretches: BTreeMap<u32, u32>,
     error: Option<Errno>,
+}
+
+impl Partial {
+    /// Adds a piece. False if some of it has come before.
+    fn add(&mut self, mut start: u32, mut end: u32) -> bool {
+        let before = self.stretches.range(..end).next_back().map(|(start, end)| (*start, *end));
+        match before {
+            Some((_, before_end)) if before_end > start => return false,
+            Some((before_start, before_end)) if before_end == start => start = before_start,
+            _ => {}
+        }
+        end = self.stretches.remove(&end).unwrap_or(end);
+        self.stretches.insert(start, end);
+        true
+    }
+
+    /// Whether all of `len_bytes` has come.
+    fn is_whole(&self, len_bytes: u32) -> bool {
+        self.stretches.get(&0).copied().unwrap_or(0) == len_bytes
+    }
 }
 
 /// A reply, or a chunk of one, whose head has come.
@@ -113,14 +133,14 @@ impl Replies {
                 self.piece = Some(piece);
                 return Err(error);
             }
-            let Piece { cookie, read_bytes, mut partial, is_last, .. } = piece;
+            let Piece { cookie, read_bytes, partial, is_last, .. } = piece;
             if !is_last {
                 self.partial.insert(cookie, partial);
                 continue;
             }
             let result = match partial.error {
                 Some(errno) => Err(errno),
-                None if tile(&mut partial.pieces, read_bytes) => Ok(()),
+                None if partial.is_whole(read_bytes) => Ok(()),
                 None => return Err(ClientError::Pieces { cookie }),
             };
             return Ok(Ending { cookie, result });
@@ -166,7 +186,7 @@ impl Replies {
         if error != 0 {
             piece.partial.error = Some(errno(error));
         } else if read_bytes > 0 {
-            piece.partial.pieces.push((0, read_bytes));
+            piece.partial.add(0, read_bytes);
             piece.to = read_bytes;
         }
         Ok(piece)
@@ -257,14 +277,8 @@ impl Piece {
         // An empty part is not allowed; without this check a server could send them for ever. Nor can a part come
         // twice: there are no more parts than bytes.
         let part = part.filter(|(start, end)| start < end && *end <= asked.read_bytes);
-        let wrong = ClientError::Pieces { cookie: self.cookie };
-        let Some((start, end)) = part else { return Err(wrong) };
-        let pieces = &mut self.partial.pieces;
-        if pieces.iter().any(|(other_start, other_end)| start < *other_end && *other_start < end) {
-            return Err(wrong);
-        }
-        pieces.push((start, end));
-        Ok((start, end))
+        let part = part.filter(|(start, end)| self.partial.add(*start, *end));
+        part.ok_or(ClientError::Pieces { cookie: self.cookie })
     }
 
     /// Takes what is yet to come of its content.
@@ -291,19 +305,6 @@ impl Piece {
         }
         Ok(())
     }
-}
-
-/// Whether the pieces make up `len_bytes`, each byte once.
-fn tile(pieces: &mut [(u32, u32)], len_bytes: u32) -> bool {
-    pieces.sort_unstable();
-    let mut end = 0;
-    for (piece_start, piece_end) in pieces {
-        if *piece_start != end {
-            return false;
-        }
-        end = *piece_end;
-    }
-    end == len_bytes
 }
 
 fn errno(error: u32) -> Errno {

@@ -63,6 +63,18 @@ fn pieces_that_overlap_or_lie_outside_are_refused() {
     }
 }
 
+/// A server may send a long read byte by byte: what has come is neither kept byte by byte nor gone through for each.
+#[test]
+fn pieces_that_meet_are_one() {
+    let mut partial = Partial::default();
+    // From both ends to the middle.
+    for at in 0..1 << 19 {
+        assert!(partial.add(at, at + 1) && partial.add((1 << 20) - at - 1, (1 << 20) - at));
+        assert!(partial.stretches.len() <= 2);
+    }
+    assert!(partial.is_whole(1 << 20) && partial.stretches.len() == 1);
+}
+
 #[test]
 fn a_second_answer_is_an_answer_to_nothing() {
     let mut table = Table::new();
@@ -73,6 +85,20 @@ fn a_second_answer_is_an_answer_to_nothing() {
 }
 
 proptest! {
+    /// Any pieces are taken or refused as bytes that are noted one by one say.
+    #[test]
+    fn each_byte_comes_once(pieces in prop::collection::vec((0_u32..40, 1_u32..8), 0..30)) {
+        let (mut partial, mut bytes) = (Partial::default(), [false; 48]);
+        for (start, len) in pieces {
+            let range = &mut bytes[start as usize..(start + len) as usize];
+            let is_new = range.iter().all(|has_come| !has_come);
+            if is_new {
+                range.fill(true);
+            }
+            prop_assert_eq!(partial.add(start, start + len), is_new);
+        }
+    }
+
     /// Good replies with some bytes changed, cut off somewhere: heard as a whole, and as they trickle in.
     #[test]
     fn any_bytes_are_heard_or_refused(
