@@ -14,10 +14,12 @@ use crate::nbd::wire::{RawRequest, encode_request};
 use engine::effect::Errno;
 use engine::remote::places::{self, Place, Places};
 use engine::units::{BLOCK_BYTES, payload_checksum};
+use rustix::io::retry_on_intr;
 use rustls::StreamOwned;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -83,7 +85,7 @@ pub(super) fn dial(uri: &NbdUri) -> Result<Dialed, DialError> {
 
 fn connect(server: &Server) -> io::Result<Stream> {
     match server {
-        Server::Unix { socket } => Ok(Stream::Unix(UnixStream::connect(socket)?)),
+        Server::Unix { socket } => Ok(Stream::Unix(connect_unix(socket, CONNECT_TIMEOUT)?)),
         Server::Tcp { host, port } => {
             let mut last = io::Error::from(io::ErrorKind::NotFound);
             for address in (host.as_str(), *port).to_socket_addrs()? {
@@ -97,6 +99,20 @@ fn connect(server: &Server) -> io::Result<Stream> {
             }
             Err(last)
         }
+    }
+}
+
+/// Connects to a unix socket. Where as many wait to be taken as may, it waits for a place, at most so long.
+fn connect_unix(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+    use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+    let address = SocketAddrUnix::new(path)?;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // The system's limit for a send is the one for this wait, too.
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(patience))?;
+    match retry_on_intr(|| net::connect(&socket, &address)) {
+        Ok(()) => Ok(UnixStream::from(socket)),
+        Err(rustix::io::Errno::AGAIN) => Err(rustix::io::Errno::TIMEDOUT.into()),
+        Err(errno) => Err(errno.into()),
     }
 }
 
@@ -276,6 +292,25 @@ fn settle(result: Result<Result<(), Errno>, ClientError>, uri: &NbdUri, what: &s
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_takes_nobody_is_not_waited_for_for_ever() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("socket");
+        let listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+        rustix::net::listen(&listener, 0).expect("the shortest backlog there is");
+        let mut waiting = Vec::new();
+        let error = loop {
+            match connect_unix(&path, Duration::from_millis(10)) {
+                Ok(socket) => waiting.push(socket),
+                Err(error) => break error,
+            }
+            assert!(waiting.len() < 10, "the backlog is full");
+        };
+        assert_eq!(plain(&error), "connection timed out");
+        drop(listener);
+        assert!(connect_unix(&path, CONNECT_TIMEOUT).is_err(), "nobody listens");
+    }
 
     #[test]
     fn a_silent_disk_is_not_taken_for_a_busy_server() {
