@@ -82,7 +82,7 @@ pub(crate) enum Asker {
 #[derive(Clone, Copy, Debug)]
 struct Unanswered {
     asker: Asker,
-    /// What it takes of its volume's share of the core; nothing if an operator asks, or while it waits.
+    /// Its part of its volume's share of the core; none if an operator asks, or while it waits.
     place: Option<Place>,
 }
 
@@ -124,7 +124,7 @@ pub(crate) struct Driver<C> {
     unanswered: Slab<Unanswered>,
     /// Clients' requests that wait for a place in the core, or at the gate.
     queues: Queues,
-    /// Those of other threads, which wait for the gate alone.
+    /// Requests of other threads, which wait for the gate alone.
     orders: VecDeque<Request>,
     gate: Gate,
     /// Requests of clients that have to wait for their time.
