@@ -397,25 +397,6 @@ fn zeroes_of_a_failing_origin_do_not_hold_up_those_of_others() -> Result<(), Vio
     world.stop()
 }
 
-/// Nor does anything else wait behind zeroes that wait for room in the table.
-#[test]
-fn what_waits_behind_zeroes_without_room_goes_on() -> Result<(), Violation> {
-    let mut setup = setup(7, 1);
-    setup.config = |config| config.extents_max = 4;
-    let mut world = World::new(setup);
-    world.run_dry()?;
-    world.hold(|io| io.is_origin(0, Kind::WriteZeroes));
-    let zeroes: Vec<Ticket> = (0..6).map(|number| world.write_zeroes(0, step(2 * number))).collect();
-    pass(&mut world, 1)?;
-    let answered = zeroes.iter().filter(|ticket| world.answer(**ticket).is_some()).count();
-    assert_eq!(answered, 4, "the others wait");
-    assert_eq!(write(&mut world, 0, 41)?, Ok(()), "a write does not");
-    world.release();
-    zeroes.into_iter().try_for_each(|ticket| world.succeed(ticket))?;
-    world.run_dry()?;
-    world.verify()
-}
-
 /// Nor do those of a volume at rest, when its own destage is as narrow as can be.
 #[test]
 fn zeroes_of_a_volume_at_rest_go_home_for_one_that_waits() -> Result<(), Violation> {

@@ -12,7 +12,6 @@ use crate::mutation::Mutation;
 use crate::store::Lookup;
 use crate::store::log::extents::{Extent, ExtentKind};
 use crate::units::{BlockKey, Place, VolumeIndex};
-use alloc::vec::Vec;
 
 impl Machine<LogStore> {
     /// Puts the log's own work into a batch, each at most once.
@@ -252,8 +251,6 @@ impl Machine<LogStore> {
     /// Puts what clients have queued into a batch, in order, until it has no room for the first that is left.
     pub(super) fn gather_clients<M: Memory>(&mut self, draft: &mut Draft, memory: &mut M) {
         let is_ordered = self.config.order.is_some();
-        // Zeroes that wait until others are home hold up nobody else.
-        let mut held = Vec::new();
         while draft.has_units() {
             let has_room = draft.room() > 0;
             if is_ordered && !self.mark_interval(draft) {
@@ -261,16 +258,12 @@ impl Machine<LogStore> {
             }
             let Some(append) = self.store.log.client.pop_front() else { break };
             let rest = match append {
-                ClientAppend::Part { source: PartSource::Zero, .. } if self.must_zeroes_wait(0) => {
-                    if !is_ordered {
-                        held.push(append);
-                        continue;
-                    }
-                    Some(append)
-                }
                 ClientAppend::Part { request, blocks, source: PartSource::Zero } => {
-                    self.gather_zeroes(request, blocks, draft);
-                    None
+                    let must_wait = self.must_zeroes_wait(0);
+                    if !must_wait {
+                        self.gather_zeroes(request, blocks, draft);
+                    }
+                    must_wait.then_some(append)
                 }
                 ClientAppend::Part { .. } | ClientAppend::Fill(_) if !has_room => Some(append),
                 ClientAppend::Part { request, blocks, source: PartSource::Data(slice) } => {
@@ -290,7 +283,6 @@ impl Machine<LogStore> {
                 break;
             }
         }
-        held.into_iter().rev().for_each(|append| self.store.log.client.push_front(append));
     }
 
     fn gather_zeroes(&mut self, request: RequestKey, blocks: Blocks, draft: &mut Draft) {
