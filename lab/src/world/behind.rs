@@ -116,6 +116,8 @@ impl World {
         self.time_passes_at_servers(u64::MAX);
         // The machine stays on for a while, or somebody syncs the disks before he takes them away.
         let World { cache, mirror, origins, setup, .. } = self;
+        // A half that was gone is there for the start, and so for the judge.
+        [Some(&mut *cache), mirror.as_mut()].into_iter().flatten().for_each(|half| half.faults.heal());
         cache.flush_all();
         mirror.iter_mut().chain(origins).for_each(Disk::flush_all);
         let joined = halves::join(cache, mirror.as_mut(), |disk, _| CutImage::whole(disk)).ok();
