@@ -101,13 +101,16 @@ pub fn check_size(origin: &Device) -> Result<()> {
 /// # Errors
 /// If it is.
 pub fn check_mode(origin: &Device, mode: WriteMode) -> Result<()> {
-    if origin.is_read_only() && mode != WriteMode::Readonly {
+    if !origin.is_read_only() || mode == WriteMode::Readonly {
+        return Ok(());
+    }
+    let spec = origin.spec();
+    if origin.is_block_device() {
         bail!(
-            "the server of {} lets nobody write to it; use mode readonly, or make it writable there",
-            origin.spec()
+            "the device {spec} is read-only; use mode readonly, or make it writable: blockdev --setrw {spec}"
         );
     }
-    Ok(())
+    bail!("the server of {spec} lets nobody write to it; use mode readonly, or make it writable there")
 }
 
 /// Makes sure that `origin` is the disk in `record`, unchanged.

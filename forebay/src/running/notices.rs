@@ -222,8 +222,15 @@ fn line(said: &ServerNotice, name: impl Fn(VolumeIndex) -> String) -> String {
     match *said {
         Notice::OriginError { volume, errno } => {
             let (name, error) = (name(volume), system(errno));
+            // A device that became read-only refuses writes with one of the two.
+            let advice = match error.kind() {
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                    "; the device is read-only: make it writable (blockdev --setrw)"
+                }
+                _ => "",
+            };
             format!(
-                "the origin of volume {name} failed: {error}; it is retried, dirty data stays in the cache"
+                "the origin of volume {name} failed: {error}{advice}; it is retried, dirty data stays in the cache"
             )
         }
         Notice::CacheLatched { errno } => latched(errno),
@@ -263,5 +270,22 @@ fn line(said: &ServerNotice, name: impl Fn(VolumeIndex) -> String) -> String {
         }
         Notice::Uncached { volume } => format!("volume {} goes on without its cache", name(volume)),
         Notice::Drained { volume } => format!("volume {} has no dirty data any more", name(volume)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_became_read_only_is_named() {
+        let said = |errno| {
+            let failed = Notice::OriginError { volume: VolumeIndex(0), errno };
+            line(&ServerNotice::Engine(failed), |_| "disk".to_owned())
+        };
+        for errno in [Errno::PERM, Errno(30)] {
+            assert!(said(errno).contains("the device is read-only: make it writable"), "{}", said(errno));
+        }
+        assert!(!said(Errno::IO).contains("read-only"));
     }
 }

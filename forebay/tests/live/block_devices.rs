@@ -1,6 +1,6 @@
 //! Block devices as origin and cache: files under the loop driver.
 
-use crate::daemon::{Daemon, Site, first_difference, tool};
+use crate::daemon::{Daemon, Site, first_difference, tool, try_tool};
 use crate::filesystem::Mount;
 use crate::fuse::LoopDevice;
 
@@ -43,6 +43,48 @@ fn a_volume_on_block_devices() {
     daemon.stop();
     drop((origin, cache));
     assert_eq!(first_difference(&input, &origin_file), None);
+}
+
+/// What cannot be written takes no mode that writes, or what is dirty could never go home.
+#[test]
+fn a_device_that_is_read_only_is_for_mode_readonly() {
+    let site = Site::new("read-only-device");
+    let origin_file = site.noise("origin", 48 * MIB, 1);
+    let other = site.noise("other", 48 * MIB, 2);
+    let (cache, second) = (site.file("cache", 40 * MIB), site.file("second", 40 * MIB));
+    let Some(origin) = LoopDevice::try_attach(&origin_file) else { return };
+    let writable = Writable(&origin);
+    let set = |flag: &str| tool("blockdev", &[flag, origin.path()]);
+    let create = ["create", "--origin", origin.path(), "--cache", &cache, "--name", "disk"];
+    let refused = |verb: &[&str]| {
+        let message = site.refused(verb);
+        assert!(message.contains("is read-only; use mode readonly"), "{verb:?}: {message}");
+    };
+    set("--setro");
+    refused(&create);
+    site.run(&["create", "--origin", &other, "--cache", &second, "--name", "other"]);
+    refused(&["add", &second, "--origin", origin.path(), "--name", "disk"]);
+    set("--setrw");
+    site.run(&create);
+    set("--setro");
+    refused(&["serve", &cache, "--nbd", &format!("unix:{}", site.path("door"))]);
+    site.run(&["set", &cache, "disk", "mode=readonly"]);
+    let daemon = Daemon::start(&site, &cache, &[]);
+    let output = site.path("output");
+    tool("nbdcopy", &[&daemon.uri("disk"), &output]);
+    assert_eq!(first_difference(&origin_file, &output), None);
+    refused(&["set", &cache, "disk", "mode=writeback"]);
+    daemon.stop();
+    drop(writable);
+}
+
+/// A device that can be written again at the end: whoever gets it next would find it read-only.
+struct Writable<'a>(&'a LoopDevice);
+
+impl Drop for Writable<'_> {
+    fn drop(&mut self) {
+        try_tool("blockdev", &["--setrw", self.0.path()]);
+    }
 }
 
 /// Hazard 13: an origin with a mounted file system is refused, by `create` and by `serve`.

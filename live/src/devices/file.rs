@@ -223,6 +223,11 @@ impl OpenFile {
         if self.block { identity::has_volatile_cache(self.device_inode.1) } else { None }
     }
 
+    /// Whether it is a block device that the kernel lets nobody write to, as things are now.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.block && identity::is_read_only(self.device_inode.1)
+    }
+
     /// Whether it goes past the page cache, or has none in between that matters.
     pub(crate) fn is_direct(&self) -> bool {
         self.direct || self.memory

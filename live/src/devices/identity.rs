@@ -44,6 +44,13 @@ pub(super) fn has_volatile_cache(number: u64) -> Option<bool> {
     }
 }
 
+/// Whether the kernel lets nobody write to a block device. An open for writing succeeds all the same.
+pub(super) fn is_read_only(number: u64) -> bool {
+    let flag =
+        directories(number).and_then(|(directory, _)| std::fs::read_to_string(directory.join("ro")).ok());
+    flag.is_some_and(|flag| flag.trim() == "1")
+}
+
 /// The identity of a file: its file system's id and its inode number.
 pub(super) fn of_file(fd: &OwnedFd, stat: &Stat) -> String {
     let file_system = rustix::fs::fstatvfs(fd).map_or(0, |stat| stat.f_fsid);

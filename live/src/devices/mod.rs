@@ -319,10 +319,10 @@ impl Device {
         self.file().map_or("", OpenFile::identity)
     }
 
-    /// Whether it is an export that its server does not let anybody write to.
+    /// Whether it is an export that its server does not let anybody write to, or a block device that the kernel does not.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.nbd().is_some_and(NbdDevice::is_read_only)
+        self.nbd().is_some_and(NbdDevice::is_read_only) || self.file().is_some_and(OpenFile::is_read_only)
     }
 
     /// Whether it can say when writes are durable. Not an export whose server knows neither FLUSH nor FUA.
