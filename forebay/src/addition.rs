@@ -4,8 +4,8 @@ use crate::arguments::{mode, volume_name};
 use crate::log::notice;
 use crate::opening;
 use crate::origin::{self, NewVolume};
-use crate::ownership::{check_origin, is_same};
-use crate::state::StateDirectory;
+use crate::ownership::{User, check_origin, is_same};
+use crate::state::{StateDirectory, hexadecimal};
 use crate::superblock::{self, ONE_STRICT_VOLUME};
 use anyhow::{Result, anyhow, bail};
 use engine::composition::axes::OrderChoice;
@@ -24,7 +24,7 @@ pub struct Wish {
     pub origin: String,
     /// Its mode; absent for that of the cache's profile.
     pub mode: Option<String>,
-    /// The origin once more, if it is used although another cache may hold newer data of it.
+    /// The origin once more, if it is used although another cache has it.
     pub take_over: Option<String>,
 }
 
@@ -84,7 +84,8 @@ pub fn check(
     }
     let origin = open_origin(&spec, access)?;
     origin::check_mode(&origin, mode)?;
-    check_origin(state, &origin, cache, taken_over.as_ref())?;
+    let user = User { cache, set_id: &hexadecimal(&superblock.set_id), mode };
+    check_origin(state, &origin, user, taken_over.as_ref())?;
     let id = VolumeId(superblock.next_volume_id);
     let record = origin::describe(&origin, NewVolume { id, name, mode })?;
     Ok(Checked { places, origin, record })

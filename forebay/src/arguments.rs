@@ -293,7 +293,7 @@ pub struct Create {
     /// Format a device although it holds something: repeat its name here; once for each.
     #[arg(long, value_name = "DEV", value_parser = devices::parse)]
     pub wipe: Vec<DeviceSpec>,
-    /// Use the origin although another cache may hold newer data of it, or it is a cache itself: repeat its name here.
+    /// Use the origin although another cache has it, which is given up then, or it is a cache itself: repeat its name here.
     #[arg(long, value_name = "DEV", value_parser = devices::parse)]
     pub take_over: Option<DeviceSpec>,
     /// Reserve no space for a cache that is a file. When its file system is full, the cache fails.
@@ -326,7 +326,7 @@ pub struct Add {
     /// The write mode [default: that of the cache's profile].
     #[arg(long, value_name = "MODE", value_parser = mode)]
     pub mode: Option<WriteMode>,
-    /// Use the origin although another cache may hold newer data of it, or it is a cache itself: repeat its name here.
+    /// Use the origin although another cache has it, which is given up then, or it is a cache itself: repeat its name here.
     #[arg(long, value_name = "DEV", value_parser = devices::parse)]
     pub take_over: Option<DeviceSpec>,
     /// Where notes are kept.

@@ -15,7 +15,7 @@ use crate::log::{event, event_of};
 use crate::opening::open_origin as open_origin_of;
 use crate::origin;
 use crate::output::Size;
-use crate::ownership::{check_not_replaced, note_renewal};
+use crate::ownership::{User, check_not_replaced, check_start, give_up_elsewhere, note_renewal};
 use crate::profile;
 use crate::report::{CacheIdentity, RecoveryReport};
 use crate::state::{CacheRecord, LiveRecord, RecordNote, StateDirectory, VolumeNote, hexadecimal};
@@ -95,6 +95,9 @@ pub struct NewSession {
     found: Opened,
     config: Config,
     record: Arc<LiveRecord>,
+    state: StateDirectory,
+    /// The origins, and the modes of their volumes.
+    origins: Vec<(Device, WriteMode)>,
     prepared_in: Duration,
     lasting: Option<LastingFile>,
 }
@@ -122,10 +125,15 @@ impl NewSession {
     /// # Errors
     /// If the notes or the cache cannot be written.
     pub fn begin(self) -> Result<Begun> {
-        let NewSession { cache, halves, mut image, mut found, config, record, prepared_in, lasting } = self;
+        let NewSession { cache, halves, mut image, mut found, config, record, .. } = self;
+        let NewSession { state, origins, prepared_in, lasting, .. } = self;
         let began_at = Instant::now();
         // From here on the cache may come to hold data that the origin lacks: that is noted first.
         record.claim_names(&halves.all_names(&cache), halves.names.as_ref())?;
+        let set_id = hexadecimal(&found.superblock.set_id);
+        for (origin, mode) in origins {
+            give_up_elsewhere(&state, &origin, User { cache: &cache, set_id: &set_id, mode })?;
+        }
         lasting::restore(&mut image, &found.superblock, &cache)?;
         found.superblock.lasting_boot = lasting.map_or([0; 16], |lasting| lasting.boot());
         let opened = recovery::begin_session(&mut image, found, Mutations::NONE)
@@ -164,6 +172,12 @@ pub fn prepare(
     renumber_abandoned(&mut image, &mut superblock, &mut record, spec)?;
 
     let volumes = open_origins(&superblock, spec, &options.origin, interrupts)?;
+    let with_mode = |volume: &Served| Some((volume.origin.clone()?, volume.mode));
+    let origins: Vec<(Device, WriteMode)> = volumes.iter().filter_map(with_mode).collect();
+    for (origin, mode) in &origins {
+        let user = User { cache: spec, set_id: &record.set_id, mode: *mode };
+        check_start(&state, origin, user)?;
+    }
     let mut config = engine_config(&superblock, &composition, discards(&volumes));
     config.is_lone_writeback = options.lone_writeback;
     let memory = share_memory((&superblock, image.is_mirrored()), &config, options)?;
@@ -195,6 +209,8 @@ pub fn prepare(
         found,
         config,
         record: Arc::clone(&record),
+        state: state.clone(),
+        origins,
         prepared_in,
         lasting: lasting.clone(),
     };
@@ -406,7 +422,7 @@ fn renumber_abandoned(
                 Event::ContentDropped,
                 &volume.name,
                 format_args!(
-                    "volume {} was served without its cache: what the cache held of it is dropped",
+                    "the origin of volume {} was used without this cache: what it held of that is dropped",
                     volume.name
                 ),
             );

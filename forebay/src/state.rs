@@ -237,7 +237,7 @@ impl StateDirectory {
     /// # Errors
     /// If there is one that cannot be read: what it says must not be guessed.
     pub fn load(&self, set_id: &[u8; 16]) -> Result<Option<CacheRecord>> {
-        self.read(&self.file(&hexadecimal(set_id)))
+        self.read(&self.file_named(&hexadecimal(set_id)))
     }
 
     /// As [`StateDirectory::load`]; an empty record if there is none.
@@ -273,7 +273,7 @@ impl StateDirectory {
     /// The file with the record of a cache.
     #[must_use]
     pub fn file_of(&self, set_id: &[u8; 16]) -> PathBuf {
-        self.file(&hexadecimal(set_id))
+        self.file_named(&hexadecimal(set_id))
     }
 
     /// The name of the cache that is the one today in the line of the cache with this set id.
@@ -283,7 +283,7 @@ impl StateDirectory {
     pub fn name_of_line(&self, set_id: &[u8; 16]) -> Result<Option<String>> {
         let mut set_id = hexadecimal(set_id);
         for _ in 0..LINE_MAX {
-            let Some(record) = self.read(&self.file(&set_id))? else { return Ok(None) };
+            let Some(record) = self.read(&self.file_named(&set_id))? else { return Ok(None) };
             match record.succeeded_by {
                 Some(next) => set_id = next,
                 None => return Ok(record.caches.last().cloned()),
@@ -377,7 +377,7 @@ impl StateDirectory {
     /// # Errors
     /// If that fails: the old record may or may not be there still, and the new one may be.
     pub fn store(&self, record: &CacheRecord) -> Result<()> {
-        let path = self.file(&record.set_id);
+        let path = self.file_named(&record.set_id);
         self.replace(&path, record)
             .with_context(|| format!("cannot write the notes to {}; see --state-dir", path.display()))
     }
@@ -422,7 +422,9 @@ impl StateDirectory {
         Ok(())
     }
 
-    fn file(&self, set_id: &str) -> PathBuf {
+    /// The same, by its set id in hexadecimal.
+    #[must_use]
+    pub fn file_named(&self, set_id: &str) -> PathBuf {
         self.path.join(format!("{set_id}.toml"))
     }
 }
@@ -502,8 +504,10 @@ impl LiveRecord {
         next.cache_settings.clone_from(&record.cache_settings);
         self.directory.claim_name(&mut next, device)?;
         self.directory.store(&next)?;
-        let mut left =
-            self.directory.read(&self.directory.file(&record.set_id))?.unwrap_or_else(|| record.clone());
+        let mut left = self
+            .directory
+            .read(&self.directory.file_named(&record.set_id))?
+            .unwrap_or_else(|| record.clone());
         left.volumes.clear();
         left.succeeded_by = Some(next.set_id.clone());
         self.directory.store(&left)?;
@@ -718,7 +722,7 @@ mod tests {
     fn damaged_notes_are_an_error_and_not_an_empty_record() {
         let directory = directory("damaged");
         directory.store(&record(3)).unwrap();
-        fs::write(directory.file(&hexadecimal(&[3; 16])), "volumes = 7").unwrap();
+        fs::write(directory.file_named(&hexadecimal(&[3; 16])), "volumes = 7").unwrap();
         assert!(directory.load(&[3; 16]).is_err());
         fs::remove_dir_all(&directory.path).unwrap();
     }

@@ -10,6 +10,7 @@ use crate::events::Event;
 use crate::interrupt::{Interrupts, spawn};
 use crate::log::{Log, event_of};
 use crate::opening::open_origin;
+use crate::ownership::{User, check_start, give_up_elsewhere};
 use crate::report::{
     AdviceReport, LimitsReport, Measured, RequestStats, StatsReport, StatusReport, VolumeReport, VolumeStats,
 };
@@ -20,6 +21,7 @@ use crate::setting::VolumeSettings;
 use crate::state::{CacheRecord, LiveRecord, StateDirectory, VolumeNote};
 use crate::watchers::{Figures, Source, Watchers};
 use anyhow::{Context, Result, anyhow, bail};
+use engine::effect::WriteMode;
 use engine::units::VolumeIndex;
 use live::devices::{self, Access, Device, DeviceSpec};
 use live::limits::Limits;
@@ -67,6 +69,9 @@ pub fn serve(
         format!("nothing is noted of a cache {cache}, so its volumes may have dirty data; connect the cache")
     })?;
     let mut volumes = open_origins(&record, options, interrupts)?;
+    for volume in &volumes {
+        check_start(&state, &volume.origin, user(cache, &record.set_id, &volume.note))?;
+    }
     let Doors { listen, socket_permissions, access, device_timeout, threads, watching, .. } =
         doors(&volumes[0].note.name)?;
     for volume in &mut volumes {
@@ -75,7 +80,8 @@ pub fn serve(
         volume.settings = VolumeSettings::of(configured.iter().chain(record.settings_of(name)).copied());
     }
     let limits: Vec<Limits> = volumes.iter().map(|volume| volume.settings.limits).collect();
-    let record = LiveRecord::new(state, record);
+    let set_id = record.set_id.clone();
+    let record = LiveRecord::new(state.clone(), record);
     let (log, printer) = Log::open()?;
     let config = Config {
         lasting: None,
@@ -127,6 +133,9 @@ pub fn serve(
     let watchers = watchers.serve(&source)?;
     server.run(|| {
         interrupts.attend();
+        for volume in &running.volumes {
+            give_up_elsewhere(&state, &volume.origin, user(cache, &set_id, &volume.note))?;
+        }
         record.change(|record| {
             for note in &mut record.volumes {
                 // A volume that cannot be written stays as it is, and so does its cached content.
@@ -142,6 +151,12 @@ pub fn serve(
     drop((socket, watchers));
     printer.finish();
     Ok(())
+}
+
+/// The missing cache as a user of the origin of a volume, which is written unless clients may only read it.
+fn user<'a>(cache: &'a DeviceSpec, set_id: &'a str, note: &VolumeNote) -> User<'a> {
+    let mode = if note.read_only { WriteMode::Readonly } else { WriteMode::Passthrough };
+    User { cache, set_id, mode }
 }
 
 fn export(index: VolumeIndex, volume: &Bare) -> ExportConfig {

@@ -2,6 +2,7 @@
 
 use super::{Running, export};
 use crate::addition::{self, Added, Checked, Wish};
+use crate::ownership::{check_start, give_up_elsewhere};
 use crate::startup::{Served, warn_of_origin};
 use crate::state::VolumeNote;
 use anyhow::{Context, Result, anyhow, bail};
@@ -96,7 +97,8 @@ impl Running {
         let is_ephemeral = self.era().identity.ephemeral;
         let note =
             VolumeNote { id: id.0, ..VolumeNote::new(&noted, is_ephemeral, mode == WriteMode::Writeback) };
-        if let Err(error) = self.record.change(|record| record.volumes.push(note)) {
+        let given_up = self.give_up_elsewhere(origin, mode);
+        if let Err(error) = given_up.and_then(|()| self.record.change(|record| record.volumes.push(note))) {
             return match self.handle.request(index, ControlOp::Detach) {
                 Ok(()) => Err(error),
                 Err(left) => Err(anyhow!("{error:#}; it is on the cache, and not served: {left}")),
@@ -116,6 +118,18 @@ impl Running {
         self.volumes.enter(Arc::clone(&served));
         self.apply_settings_of(&served)?;
         Ok(self.handle.open_export(export)?)
+    }
+
+    /// Notes that what other caches hold of an origin is void, before this one uses it in that mode.
+    fn give_up_elsewhere(&self, origin: &Device, mode: WriteMode) -> Result<()> {
+        let era = self.era();
+        give_up_elsewhere(&self.state, origin, era.user(mode))
+    }
+
+    /// The same, unless another cache may hold what the origin does not have.
+    pub(super) fn claim(&self, origin: &Device, mode: WriteMode) -> Result<()> {
+        check_start(&self.state, origin, self.era().user(mode))?;
+        self.give_up_elsewhere(origin, mode)
     }
 
     /// Lets go of the origin of a volume that was taken off: whoever wants may have it.

@@ -26,6 +26,7 @@ use crate::interrupt::{Interrupts, spawn};
 use crate::lasting::LastingFile;
 use crate::log::{Log, event};
 use crate::origin;
+use crate::ownership::User;
 use crate::report::{
     AdviceReport, CacheIdentity, CacheReport, LimitsReport, Measured, RecoveryReport, StatsReport,
     StatusReport, VolumeFacts, VolumeReport, WearFacts, changes, now_seconds,
@@ -144,6 +145,11 @@ pub struct Era {
 }
 
 impl Era {
+    /// The cache as a user of an origin in that mode.
+    fn user(&self, mode: WriteMode) -> User<'_> {
+        User { cache: &self.name, set_id: &self.identity.set_id, mode }
+    }
+
     /// The era of the cache with which a daemon begins.
     fn first(
         name: DeviceSpec,
@@ -613,6 +619,7 @@ impl Running {
         check_mode(&identity.profile, &identity.composition, identity.ephemeral, mode)?;
         if let Some(origin) = &served.origin {
             origin::check_mode(origin, mode)?;
+            self.claim(origin, mode)?;
         }
         let _held = self.note_lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.record.change_volume(served.id.0, |note| {

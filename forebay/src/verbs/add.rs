@@ -6,8 +6,8 @@ use crate::arguments::Add;
 use crate::control::{Answer, Connection, Question};
 use crate::halves;
 use crate::output::{Output, Size};
-use crate::ownership::{check_not_replaced, remember};
-use crate::state::StateDirectory;
+use crate::ownership::{User, check_not_replaced, give_up_elsewhere, remember};
+use crate::state::{StateDirectory, hexadecimal};
 use crate::superblock;
 use anyhow::Result;
 use live::devices::Access;
@@ -59,6 +59,9 @@ fn add(arguments: &Add) -> Result<Added> {
     superblock::note_change(&mut superblock, name, "origin", "", origin);
     state.make()?;
     halves::store(&mut found.image, &mut superblock, cache_spec)?;
+    let user =
+        User { cache: cache_spec, set_id: &hexadecimal(&superblock.set_id), mode: checked.record.mode };
+    give_up_elsewhere(&state, &checked.origin, user)?;
     remember(&state, &superblock, cache_spec, false, false)?;
     Ok(checked.report(cache_spec))
 }

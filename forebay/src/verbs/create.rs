@@ -6,7 +6,7 @@ use crate::formatting::{self, NewCache};
 use crate::log::notice;
 use crate::origin::{self, NewVolume};
 use crate::output::{Output, Size};
-use crate::ownership::{check_origin, is_same, remember, remember_halves};
+use crate::ownership::{User, check_origin, give_up_elsewhere, is_same, remember, remember_halves};
 use crate::profile;
 use crate::report::Division;
 use crate::startup::{index_bytes, random_bytes};
@@ -84,7 +84,10 @@ pub(super) fn run(arguments: Create) -> Result<()> {
     origin::check_mode(&origin, mode)?;
     let cache = formatting::open(&cache_spec)?;
     let mirror = mirror_spec.as_ref().map(formatting::open).transpose()?;
-    check_origin(&state, &origin, &cache_spec, take_over.as_ref())?;
+    let set_id = random_bytes().context("cannot make a new set id")?;
+    let set_id_text = hexadecimal(&set_id);
+    let user = User { cache: &cache_spec, set_id: &set_id_text, mode };
+    check_origin(&state, &origin, user, take_over.as_ref())?;
     let (cache_bytes, smaller) = smaller_of(&cache, mirror.as_ref());
     let layout = formatting::divide(&profile.name, &composition, smaller, cache_bytes)?;
     if mirror.is_some() {
@@ -94,7 +97,6 @@ pub(super) fn run(arguments: Create) -> Result<()> {
     let volume = origin::describe(&origin, NewVolume { id: VolumeId(1), name, mode })?;
     let sector_bytes = volume.sector_bytes;
 
-    let set_id = random_bytes().context("cannot make a new set id")?;
     let mut superblock = Superblock {
         set_id,
         update: 0,
@@ -120,7 +122,7 @@ pub(super) fn run(arguments: Create) -> Result<()> {
         cache: cache_spec.absolute().to_string(),
         mirror: mirror_spec.as_ref().map(|spec| spec.absolute().to_string()),
         origin: volume.origin.clone(),
-        set_id: hexadecimal(&set_id),
+        set_id: set_id_text.clone(),
         name: volume.name.clone(),
         profile: profile.name.clone(),
         mode: mode.name(),
@@ -154,6 +156,7 @@ pub(super) fn run(arguments: Create) -> Result<()> {
         Some(mirror) => format_both([&cache, mirror], &mut superblock)?,
         None => format(&cache, &mut superblock)?,
     }
+    give_up_elsewhere(&state, &origin, user)?;
     remember(&state, &superblock, &cache_spec, true, sparse)?;
     if let Some(mirror) = &mirror_spec {
         remember_halves(&state, &superblock, [&cache_spec, mirror])?;

@@ -84,13 +84,14 @@ fn a_cache_gets_all_of_its_space_unless_it_shall_not() {
     let take_over = ["--take-over", origin.as_str(), "--trial-seconds", "1"];
     place.done(&[&["create", "--origin", &origin, "--cache", &tried][..], &take_over].concat());
     assert!(allocated_bytes(&tried) >= 64 * MIB, "a trial leaves the space of a file");
-    place.done(&["create", "--origin", &origin, "--cache", &sparse, "--sparse"]);
+    let take_over = ["--take-over", origin.as_str(), "--sparse"];
+    place.done(&[&["create", "--origin", &origin, "--cache", &sparse][..], &take_over].concat());
     assert!(allocated_bytes(&whole) >= 64 * MIB, "{}", allocated_bytes(&whole));
     assert!(allocated_bytes(&sparse) < 8 * MIB, "{}", allocated_bytes(&sparse));
     assert!(allocated_bytes(&origin) < 8 * MIB, "an origin stays as it is");
     // More than any file system of a test has.
     let large = place.file("large.img", 2048 << 30);
-    let create = ["create", "--origin", &origin, "--cache", &large];
+    let create = ["create", "--origin", &origin, "--cache", &large, "--take-over", &origin];
     place.refused(&create, 1, &["no room for all of its 2 TiB", "--sparse"]);
     assert_eq!(allocated_bytes(&large), 0, "a refused create takes no space");
 }
@@ -392,11 +393,11 @@ fn a_cache_too_small_for_its_buckets_is_refused_with_the_size_it_needs() {
 #[test]
 fn a_cache_that_can_hold_little_is_made_with_a_warning() {
     let place = Place::new();
-    let origin = place.file("slow.img", 64 * MIB);
     let made_with = |profile: &str, bytes: u64| {
+        let origin = place.file(&format!("{bytes}.slow.img"), 64 * MIB);
         let cache = place.file(&format!("{bytes}.img"), bytes);
         let create =
-            ["create", "--origin", &origin, "--cache", &cache, "--profile", profile, "--wipe", &cache];
+            ["create", "--origin", &origin, "--cache", &cache, "--profile", profile, "--name", "disk"];
         let output = place.forebay(&create);
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stderr).expect("text")

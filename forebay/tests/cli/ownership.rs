@@ -52,16 +52,135 @@ fn a_second_cache_is_refused_while_the_first_may_hold_newer_data() {
     std::os::unix::fs::symlink(origin, &link).unwrap();
     let linked = ["create", "--origin", link.to_str().unwrap(), "--cache", &second];
     place.refused(&linked, 1, &said);
-    place.refused(&[&create[..], &["--take-over", &second]].concat(), 1, &said);
+    let another = [second.as_str(), "is not the origin", origin];
+    place.refused(&[&create[..], &["--take-over", &second]].concat(), 1, &another);
+    place.refused(&[&add[..], &["--take-over", &second]].concat(), 1, &another);
     assert!(
         [fs::read(&second).unwrap(), fs::read(&third).unwrap()] == before,
         "a refused verb writes nothing"
     );
 
-    // Once nothing is dirty, and nothing may get dirty any more, it is the operator's choice.
+    // What is clean would be stale after the other cache was used.
     place.done(&["flush", &scene.cache]);
-    scene.place.done(&["detach", &scene.cache]);
+    let said = [scene.cache.as_str(), "is the origin of volume disk", "forebay detach", "--take-over"];
+    place.refused(&create, 1, &said);
+    place.refused(&add, 1, &said);
+    place.refused(&linked, 1, &said);
+    let serving = place.serve(&third, &[]);
+    place.refused(&add, 1, &said);
+    serving.stop();
+    place.done(&["detach", &scene.cache]);
     place.done(&create);
+}
+
+/// Two that only read do not harm each other, until one of them writes.
+#[test]
+fn caches_that_only_read_share_an_origin() {
+    let scene = Scene::new(64 * MIB, &["--mode", "readonly"]);
+    let place = &scene.place;
+    let second = place.file("second.img", 64 * MIB);
+    let create = ["create", "--origin", &scene.origin, "--cache", &second, "--name", "again"];
+    place.refused(&create, 1, &["is the origin of volume disk"]);
+    place.done(&[&create[..], &["--mode", "readonly"]].concat());
+    let first = scene.serve();
+    assert_eq!(first.read("disk"), pattern(1, 16 * MIB));
+    assert!(!first.stop().contains("is void"));
+    let daemon = place.serve(&second, &[]);
+    assert!(!daemon.errors().contains("is void"), "{}", daemon.errors());
+    place.done(&["set", &second, "mode=writethrough"]);
+    assert!(
+        daemon.errors().contains(&format!("without the cache {} now", scene.cache)),
+        "{}",
+        daemon.errors()
+    );
+    daemon.write("again", &scene.change);
+    daemon.stop();
+    place.done(&["detach", &second]);
+    let daemon = scene.serve();
+    assert!(daemon.read("disk") == scene.changed(), "nothing of before is read");
+    assert!(daemon.stop().contains("[F15]"));
+}
+
+/// A second cache on the origin of a scene, which no note of before knew of, as notes in two places make it.
+fn unnoticed(scene: &Scene, mode: &str) -> String {
+    let second = scene.place.file("second.img", 64 * MIB);
+    let elsewhere = scene.place.path("elsewhere").display().to_string();
+    let create = ["create", "--origin", &scene.origin, "--cache", &second, "--name", "again", "--mode", mode];
+    scene.place.done(&[&create[..], &["--state-dir", &elsewhere]].concat());
+    second
+}
+
+#[test]
+fn a_start_is_refused_while_another_cache_may_hold_newer_data() {
+    let scene = Scene::new(64 * MIB, &[]);
+    let place = &scene.place;
+    let daemon = scene.serve();
+    assert_eq!(daemon.read("disk"), pattern(1, 16 * MIB));
+    daemon.stop();
+    let second = unnoticed(&scene, "writeback");
+    let daemon = place.serve(&second, &[]);
+    daemon.write("again", &scene.change);
+    daemon.kill();
+    // What the first one holds has been void since the other one was served, and is dropped before anything else.
+    let dropped = place.forebay(&["serve", &scene.cache]);
+    assert!(String::from_utf8(dropped.stderr).unwrap().contains("[F15]"));
+    let before = fs::read(&scene.cache).unwrap();
+    let said =
+        [second.as_str(), "may hold data", "volume again", "forebay detach", "origin=changed-", "move "];
+    for verb in ["serve", "flush", "detach"] {
+        place.refused(&[verb, &scene.cache], 1, &said);
+    }
+    assert!(fs::read(&scene.cache).unwrap() == before, "a start that is refused changes nothing");
+    place.done(&["detach", &second]);
+    let daemon = scene.serve();
+    assert!(
+        daemon.read("disk") == scene.changed(),
+        "what the other cache held is home, and nothing hides it"
+    );
+    daemon.stop();
+}
+
+#[test]
+fn what_another_cache_holds_is_given_up_where_it_is() {
+    let scene = Scene::new(64 * MIB, &[]);
+    scene.serve().stop();
+    let second = unnoticed(&scene, "writeback");
+    let daemon = scene.place.serve(&second, &[]);
+    daemon.write("again", &scene.change);
+    daemon.kill();
+    assert_eq!(scene.place.forebay(&["serve", &scene.cache]).status.code(), Some(1));
+    scene.place.done(&["set", &second, "again", "origin=changed-discard-dirty"]);
+    scene.serve().stop();
+}
+
+/// What is clean in one cache is stale when the other one was used, and is never read then.
+#[test]
+fn caches_that_take_turns_drop_what_they_hold() {
+    let scene = Scene::new(64 * MIB, &["--mode", "writethrough"]);
+    let place = &scene.place;
+    let daemon = scene.serve();
+    assert_eq!(daemon.read("disk"), pattern(1, 16 * MIB));
+    daemon.stop();
+    let second = unnoticed(&scene, "writethrough");
+    let daemon = place.serve(&second, &[]);
+    assert!(
+        daemon.errors().contains(&format!("without the cache {} now", scene.cache)),
+        "{}",
+        daemon.errors()
+    );
+    daemon.write("again", &scene.change);
+    assert!(daemon.read("again") == scene.changed());
+    daemon.stop();
+    let daemon = scene.serve();
+    assert!(daemon.read("disk") == scene.changed(), "nothing of before is read");
+    let newest = place.file("newest.img", 0);
+    fs::write(&newest, pattern(5, 16 * MIB)).unwrap();
+    daemon.write("disk", &newest);
+    assert!(daemon.stop().contains("[F15]"));
+    place.done(&["detach", &scene.cache]);
+    let daemon = place.serve(&second, &[]);
+    assert!(daemon.read("again") == pattern(5, 16 * MIB), "nothing of before is read");
+    daemon.stop();
 }
 
 #[test]
@@ -71,6 +190,16 @@ fn an_origin_is_taken_over_by_name() {
     scene.leave_dirty();
     let create = ["create", "--origin", &scene.origin, "--cache", &second, "--name", "again"];
     scene.place.done(&[&create[..], &["--take-over", &scene.origin]].concat());
+    // What was given up does not come back.
+    let daemon = scene.place.serve(&second, &[]);
+    let newest = scene.place.file("newest.img", 0);
+    fs::write(&newest, pattern(5, 16 * MIB)).unwrap();
+    daemon.write("again", &newest);
+    daemon.stop();
+    scene.place.done(&["detach", &second]);
+    let daemon = scene.serve();
+    assert!(daemon.read("disk") == pattern(5, 16 * MIB), "nothing of before is read");
+    assert!(daemon.stop().contains("[F15]"));
 }
 
 /// A cache that is formatted anew gives its own data up: `--wipe` has named it.
@@ -83,7 +212,10 @@ fn the_cache_that_is_formatted_does_not_count() {
     scene.place.done(&[&create[..], &["--wipe", &scene.cache]].concat());
     // Its old record names nothing that exists, and holds up nobody.
     let second = scene.place.file("second.img", 64 * MIB);
-    scene.place.done(&["create", "--origin", &scene.origin, "--cache", &second]);
+    let create = ["create", "--origin", &scene.origin, "--cache", &second];
+    scene.place.refused(&create, 1, &["is the origin of volume again of the cache"]);
+    scene.place.done(&["detach", &scene.cache]);
+    scene.place.done(&create);
 }
 
 #[test]

@@ -94,9 +94,13 @@ fn what_a_second_daemon_is_told() {
     scene.place.refused(&["dump", &scene.cache], 1, &["in use"]);
     daemon.stop();
     // The origin alone may be in use too.
-    scene.place.done(&["create", "--origin", &scene.origin, "--cache", &other, "--name", "twin"]);
+    let twin = ["create", "--origin", &scene.origin, "--cache", &other, "--name", "twin"];
+    scene.place.done(&[&twin[..], &["--take-over", &scene.origin]].concat());
     let daemon = scene.serve();
-    scene.place.refused(&["serve", &other], 1, &["origin of volume twin", "in use"]);
+    let output = scene.place.forebay(&["serve", &other]);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains("origin of volume twin cannot be used") && errors.contains("in use"), "{errors}");
+    assert_eq!(output.status.code(), Some(1));
     daemon.stop();
 }
 
