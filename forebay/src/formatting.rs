@@ -4,16 +4,18 @@ use crate::addition::check_cache;
 use crate::log::notice;
 use crate::opening;
 use crate::output::Size;
-use crate::ownership::as_an_origin;
+use crate::ownership::{as_an_origin, is_same};
 use crate::profile;
 use crate::signature;
+use crate::startup::index_bytes;
 use crate::state::StateDirectory;
 use crate::superblock::{self, system};
 use anyhow::{Context, Result, anyhow, bail};
 use engine::composition::Composition;
 use engine::effect::Errno;
 use engine::format::{Layout, SEGMENTS_OFFSET, Succession, Superblock};
-use engine::recovery::SuperblockError;
+use engine::mutation::Mutations;
+use engine::recovery::{Options, SuperblockError, inspect};
 use live::devices::{Access, BlockingDevice, Device, DeviceError, DeviceSpec};
 
 /// Bytes that are zeroed at the end of a device that held something: backup labels live there.
@@ -51,8 +53,15 @@ impl NewCache<'_> {
             None => content(&mut image, device.size_bytes())?,
         };
         if let Some(found) = found {
-            if wipe.is_none_or(|wipe| wipe.canonical() != spec.canonical()) {
-                bail!("{spec} {found}; to format it all the same, add --wipe {spec}");
+            if wipe.is_none_or(|wipe| !is_same(wipe, spec)) {
+                let dirty = match dirty_volume(&mut image, state)? {
+                    None => String::new(),
+                    Some(Dirty { volume, origin, size }) => format!(
+                        "; it may hold data that {origin} does not have ({size}volume {volume}), bring it home first: \
+                         forebay detach {spec} {volume}"
+                    ),
+                };
+                bail!("{spec} {found}{dirty}; to format it all the same, add --wipe {spec}");
             }
             zero_labels(&mut image, device.size_bytes())
                 .map_err(system)
@@ -161,6 +170,36 @@ fn content(image: &mut BlockingDevice, size_bytes: u64) -> Result<Option<String>
     }
     let found = signature::find(image, size_bytes).map_err(system).context("cannot read the cache device")?;
     Ok(found.map(|found| format!("holds {found}")))
+}
+
+/// A volume of which a cache may hold what the origin does not have.
+struct Dirty {
+    volume: String,
+    origin: String,
+    /// How much that is, as the beginning of a list; empty if only the notes speak of it.
+    size: String,
+}
+
+/// The first volume of the cache on a device whose data would be lost with it, if there is one.
+fn dirty_volume(image: &mut BlockingDevice, state: &StateDirectory) -> Result<Option<Dirty>> {
+    let Ok((superblock, _)) = engine::recovery::load_superblock(image) else { return Ok(None) };
+    let record = state.load_or_new(&superblock.set_id)?;
+    let index_budget_bytes = index_bytes(&superblock, superblock.is_mirrored);
+    let options = Options { index_budget_bytes, repair: false, mutations: Mutations::NONE };
+    // One half of two does not tell what both have.
+    let found = if superblock.is_mirrored { None } else { inspect(image, options).ok() };
+    for (index, volume) in superblock::records(&superblock) {
+        let note = record.volumes.iter().find(|note| note.id == volume.id.0);
+        let size = match found.as_ref().map(|found| found.dirty_bytes(index)) {
+            Some(bytes) => (bytes > 0).then(|| format!("{}, ", Size(bytes))),
+            None => note.is_some_and(|note| note.may_be_dirty).then(String::new),
+        };
+        if let Some(size) = size.filter(|_| note.is_none_or(|note| !note.abandoned)) {
+            let (volume, origin) = (volume.name.clone(), volume.origin.clone());
+            return Ok(Some(Dirty { volume, origin, size }));
+        }
+    }
+    Ok(None)
 }
 
 fn cache_content(superblock: &Superblock) -> String {

@@ -62,17 +62,11 @@ struct Created {
 }
 
 pub(super) fn run(arguments: Create) -> Result<()> {
+    check_names(&arguments)?;
     let Create { origin: origin_spec, cache: cache_spec, mirror: mirror_spec, name, profile, .. } = arguments;
     let Create { mode, is_unsafe, .. } = arguments;
     let is_ephemeral = arguments.ephemeral;
     let Create { wipe, take_over, sparse, trial_seconds, places, report, .. } = arguments;
-    check_pair(&origin_spec, &cache_spec)?;
-    if let Some(mirror) = &mirror_spec {
-        check_pair(&origin_spec, mirror)?;
-        if is_same(&cache_spec, mirror) {
-            bail!("the cache and its mirror are both {mirror}; they must be two devices");
-        }
-    }
     let state = StateDirectory::find(places.state_dir.as_deref())?;
     let profile = profile::load(&profile)?;
     profile.runnable()?;
@@ -142,7 +136,7 @@ pub(super) fn run(arguments: Create) -> Result<()> {
 
     state.make()?;
     for device in [Some(&cache), mirror.as_ref()].into_iter().flatten() {
-        let wipe = wipe.iter().find(|wipe| wipe.canonical() == device.spec().canonical());
+        let wipe = wipe.iter().find(|wipe| is_same(wipe, device.spec()));
         NewCache { device, wipe, sparse }.prepare(&state)?;
     }
     created.trial = tried(&cache, trial_seconds)?;
@@ -164,6 +158,24 @@ pub(super) fn run(arguments: Create) -> Result<()> {
     warn_of_alignment(&profile.name, &composition, sector_bytes);
     warn_of_room(&profile.name, &composition, &layout, (&cache_spec, cache_bytes));
     print(&created, report.json)
+}
+
+/// Refuses names of devices that do not go together, before anything is opened.
+fn check_names(arguments: &Create) -> Result<()> {
+    let Create { origin, cache, mirror, wipe, .. } = arguments;
+    check_pair(origin, cache)?;
+    if let Some(mirror) = mirror {
+        check_pair(origin, mirror)?;
+        if is_same(cache, mirror) {
+            bail!("the cache and its mirror are both {mirror}; they must be two devices");
+        }
+    }
+    let is_formatted =
+        |named: &DeviceSpec| is_same(named, cache) || mirror.iter().any(|it| is_same(named, it));
+    match wipe.iter().find(|named| !is_formatted(named)) {
+        Some(named) => bail!("--wipe {named} is not the cache; name {cache} there, or leave it out"),
+        None => Ok(()),
+    }
 }
 
 /// Tries a cache device, if that is wanted.

@@ -208,7 +208,11 @@ fn the_cache_that_is_formatted_does_not_count() {
     let scene = Scene::new(64 * MIB, &[]);
     scene.leave_dirty();
     let create = ["create", "--origin", &scene.origin, "--cache", &scene.cache, "--name", "again"];
-    scene.place.refused(&create, 1, &["--wipe"]);
+    let detach = format!("forebay detach {} disk", scene.cache);
+    scene.place.refused(&create, 1, &["may hold data", "MiB, volume disk)", &detach, "--wipe"]);
+    // Only what is formatted, or taken over, is named so.
+    let stranger = scene.place.file("stranger.img", 64 * MIB);
+    scene.place.refused(&[&create[..], &["--wipe", &stranger]].concat(), 1, &[&stranger, "is not the cache"]);
     scene.place.done(&[&create[..], &["--wipe", &scene.cache]].concat());
     // Its old record names nothing that exists, and holds up nobody.
     let second = scene.place.file("second.img", 64 * MIB);
