@@ -157,7 +157,7 @@ fn check_lasting(spec: &DeviceSpec) -> Result<()> {
 pub fn open_origin(spec: &DeviceSpec, access: Access) -> Result<Device> {
     let origin = opening::open(spec, access).map_err(|error| {
         let advice = match error {
-            DeviceError::Missing { .. } => "; name the slow device with --origin",
+            DeviceError::Missing { .. } => "; connect it, or name another one with --origin",
             DeviceError::Busy { .. } => "; unmount it: from now on it must be used through Forebay only",
             DeviceError::Locked { .. } => "; stop the daemon that serves it",
             _ => "",

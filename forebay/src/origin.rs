@@ -3,6 +3,7 @@
 //! What is compared is the engine's to say (`recovery::compare_origin`); here a difference gets its words.
 
 use crate::output::Size;
+use crate::ownership::is_same;
 use crate::superblock::system;
 use anyhow::{Context, Result, bail};
 use engine::effect::WriteMode;
@@ -12,7 +13,7 @@ use engine::mutation::Mutations;
 use engine::recovery::{Difference, Growth, OriginSeen, compare_origin};
 use engine::units::{BLOCK_BYTES, SECTOR_BYTES, VOLUME_BLOCKS_MAX, VolumeId, payload_checksum};
 use live::devices::BlockingDevice;
-use live::devices::{Device, DeviceSpec};
+use live::devices::{self, Device, DeviceSpec};
 
 fn checksum_at(device: &mut BlockingDevice, offset_bytes: u64) -> Result<u32> {
     let mut block = [0; BLOCK_BYTES as usize];
@@ -118,9 +119,16 @@ pub fn check_mode(origin: &Device, mode: WriteMode) -> Result<()> {
 /// # Errors
 /// If it is another one, has shrunk, or was changed: which it is, and the ways on.
 pub fn verify(record: &VolumeRecord, origin: &Device, cache: &DeviceSpec) -> Result<Growth> {
-    let accepting =
-        format!("forget what is cached of it: forebay set {cache} {} origin=changed", record.name);
-    verify_or(record, origin, &accepting)
+    verify_or(record, origin, &accepting(record, origin.spec(), cache))
+}
+
+/// The way to accept `origin` as it is for a volume.
+#[must_use]
+pub fn accepting(record: &VolumeRecord, origin: &DeviceSpec, cache: &DeviceSpec) -> String {
+    // Without its name the one on record would be accepted.
+    let is_on_record = devices::parse(&record.origin).is_ok_and(|noted| is_same(&noted, origin));
+    let name = if is_on_record { String::new() } else { format!(" --origin {origin}") };
+    format!("forget what is cached of it: forebay set {cache} {} origin=changed{name}", record.name)
 }
 
 /// The same, where another origin is accepted by `accepting`.

@@ -581,19 +581,20 @@ fn spot_check(opened: &Opened, image: &mut CacheImage, volumes: &[Served], cache
         .with_context(|| format!("cannot read the cache {cache}"))?;
     for Sample { volume: index, offset_bytes, checksum } in samples {
         let Some(volume) = volumes.iter().find(|volume| volume.index == index) else { continue };
-        let Some(origin) = &volume.origin else { continue };
+        let Some(device) = &volume.origin else { continue };
         let mut block = [0; BLOCK_BYTES as usize];
-        BlockingDevice::new(origin)
+        BlockingDevice::new(device)
             .read_at(offset_bytes, &mut block)
             .map_err(system)
             .with_context(|| format!("cannot read the origin of volume {}", volume.name))?;
         if payload_checksum(&block) != checksum {
+            let record = opened.superblock.volumes[index.at()].as_ref().expect("it is served");
             bail!(
                 "the origin {} of volume {} was changed behind the cache at byte {offset_bytes}; connect the right \
-                 disk, or accept this one and forget what is cached of it: forebay set {cache} {} origin=changed",
+                 disk, or accept this one and {}",
                 volume.origin_name,
                 volume.name,
-                volume.name
+                origin::accepting(record, device.spec(), cache)
             );
         }
     }

@@ -1,5 +1,6 @@
 //! The superblock as the command line reads and edits it, while no daemon has the cache.
 
+use crate::output::Size;
 use crate::report::now_seconds;
 use crate::setting::Kept;
 use crate::state::{StateDirectory, hexadecimal};
@@ -56,6 +57,11 @@ pub fn refused(error: SuperblockError, device: &str) -> anyhow::Error {
         SuperblockError::Version { found, supported } => {
             OtherVersion { device: device.to_owned(), found, supported }.into()
         }
+        SuperblockError::DeviceTooSmall { device_bytes, cache_bytes } => anyhow!(
+            "{device} cannot be used: it has {}, and had {} when it was formatted; give it its size back",
+            Size(device_bytes),
+            Size(cache_bytes)
+        ),
         error => anyhow!("{device} cannot be used: {error}"),
     }
 }

@@ -12,7 +12,7 @@ use crate::halves;
 use crate::interrupt::{Interrupts, spawn};
 use crate::log::{event, event_of};
 use crate::opening;
-use crate::output::Output;
+use crate::output::{Output, Size};
 use crate::panics;
 use crate::profile::{self, Wanted};
 use crate::renewal;
@@ -94,7 +94,7 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
     }
     let why_missing = missing(&cache, &options, &state, wait_for_devices.filter(|_| !uncached))?;
     match (why_missing, uncached) {
-        (Some(why), true) => {
+        (Some(Missing { why, .. }), true) => {
             let doors = |first: &str| doors(nbd, first);
             let ready = |names: &[String], nbd: &[ListenAddress]| {
                 event(Event::CacheMissing, format_args!("{why}; its volumes are served without it"));
@@ -109,7 +109,7 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
             };
             renewal::renew(&cache, &options, &state, allowed)?;
         }
-        (Some(why), false) => return refuse_missing(&why, &cache, &state),
+        (Some(missing), false) => return refuse_missing(&missing, &cache, &state),
         (None, true) => bail!("the cache {cache} is there; serve it without --uncached"),
         (None, false) => (),
     }
@@ -159,14 +159,15 @@ fn watched(asked: &Watching, watchers: &Watchers, configuration: Option<Configur
 }
 
 /// Refuses a cache that cannot be used, with the ways on.
-fn refuse_missing(why: &str, cache: &DeviceSpec, state: &StateDirectory) -> Result<()> {
+fn refuse_missing(missing: &Missing, cache: &DeviceSpec, state: &StateDirectory) -> Result<()> {
+    let Missing { why, remedy } = missing;
     if uncached::is_possible(cache, state)? {
         bail!(
-            "{why}; connect it, or go on without it (none of its volumes has dirty data): forebay serve {cache} --uncached"
+            "{why}; {remedy}, or go on without the cache (none of its volumes has dirty data): forebay serve {cache} --uncached"
         );
     }
     if state.find_by_device(cache)?.is_some_and(|record| !record.volumes.is_empty()) {
-        bail!("{why}; connect it: its volumes may have data that their origins do not have");
+        bail!("{why}; {remedy}; the cache may hold data of its volumes that their origins do not have");
     }
     bail!("{why}; name the cache as it was given to create")
 }
@@ -260,6 +261,13 @@ fn expect_composition(spec: &DeviceSpec, wanted: &Wanted, profile: &str, found: 
     )
 }
 
+/// A cache that cannot be used at all.
+struct Missing {
+    why: String,
+    /// The way to mend that.
+    remedy: &'static str,
+}
+
 /// Reason why the cache cannot be used at all, if there is one, after `patience` with devices that come late. A cache that is
 /// there but in use is an error.
 fn missing(
@@ -267,7 +275,7 @@ fn missing(
     options: &RunOptions,
     state: &StateDirectory,
     patience: Option<Duration>,
-) -> Result<Option<String>> {
+) -> Result<Option<Missing>> {
     if let Some(patience) = patience {
         device_wait::wait_for_devices(spec, options, patience);
     }
@@ -277,12 +285,12 @@ fn missing(
 }
 
 /// Reason why this device of a cache cannot be used at all, if there is one.
-fn missing_device(spec: &DeviceSpec) -> Result<Option<String>> {
+fn missing_device(spec: &DeviceSpec) -> Result<Option<Missing>> {
     // A lock may be that of a daemon that was killed just now.
     let cache = match opening::open(spec, Access::ReadOnlyExclusive) {
         Ok(cache) => cache,
         Err(error @ (DeviceError::Missing { .. } | DeviceError::Empty { .. } | DeviceError::Os { .. })) => {
-            return Ok(Some(format!("the cache is missing: {error}")));
+            return Ok(Some(Missing { why: format!("the cache is missing: {error}"), remedy: "connect it" }));
         }
         // The start itself will report the error and a remedy.
         Err(_) => return Ok(None),
@@ -291,7 +299,18 @@ fn missing_device(spec: &DeviceSpec) -> Result<Option<String>> {
     match engine::recovery::load_superblock(&mut BlockingDevice::new(&cache)) {
         Ok(_) => Ok(None),
         Err(error @ SuperblockError::Version { .. }) => Err(superblock::refused(error, &spec.to_string())),
-        Err(error) => Ok(Some(format!("the cache cannot be read: {spec} cannot be used: {error}"))),
+        Err(SuperblockError::DeviceTooSmall { device_bytes, cache_bytes }) => Ok(Some(Missing {
+            why: format!(
+                "the cache {spec} has shrunk: it has {}, and had {} when it was formatted",
+                Size(device_bytes),
+                Size(cache_bytes)
+            ),
+            remedy: "give it its size back",
+        })),
+        Err(error) => Ok(Some(Missing {
+            why: format!("the cache cannot be read: {spec} cannot be used: {error}"),
+            remedy: "connect it",
+        })),
     }
 }
 

@@ -127,7 +127,7 @@ fn the_wrong_origin_is_refused_and_dirty_data_is_not_thrown_away_by_accident() {
     scene.place.refused(
         &["serve", &scene.cache, "--origin", &copy],
         1,
-        &["not the origin", "origin=changed"],
+        &["not the origin", &format!("origin=changed --origin {copy}")],
     );
     let named = format!("disk={copy}");
     scene.place.refused(&["serve", &scene.cache, "--origin", &named], 1, &["not the origin"]);
@@ -176,8 +176,10 @@ fn a_cache_that_cannot_be_trusted_is_refused() {
     let scene = scene("writeback");
     let cache = fs::File::options().write(true).open(&scene.cache).unwrap();
     cache.set_len(31 * MIB).unwrap();
-    scene.place.refused(&["serve", &scene.cache], 1, &["fast.img", "bytes"]);
-    scene.place.refused(&["status", &scene.cache], 1, &["fast.img", "bytes"]);
+    for verb in ["serve", "status"] {
+        let said = ["fast.img", "has 31 MiB, and had 32 MiB", "give it its size back"];
+        scene.place.refused(&[verb, &scene.cache], 1, &said);
+    }
     cache.set_len(32 * MIB).unwrap();
     overwrite(&scene.cache, 50, b"garbage");
     scene.serve().stop();
