@@ -355,6 +355,9 @@ pub struct RunOptions {
     /// The other device of a mirrored cache, as an option of `serve` names it.
     #[arg(skip)]
     pub mirror: Option<DeviceSpec>,
+    /// The volumes that the configuration file of `serve` names: those that are not there are added.
+    #[arg(skip)]
+    pub configured: Vec<String>,
 }
 
 impl Default for RunOptions {
@@ -365,6 +368,7 @@ impl Default for RunOptions {
             device_timeout: DEVICE_TIMEOUT_DEFAULT,
             lone_writeback: false,
             mirror: None,
+            configured: Vec::new(),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! origin was written without its cache) gets a new durable number first, so that nothing the log holds
 //! for the old number can ever be taken for its content again, clean or dirty.
 
-use crate::arguments::{OriginOverride, RunOptions};
+use crate::arguments::RunOptions;
 use crate::events::Event;
 use crate::formatting;
 use crate::halves::{self, CacheImage, Halves};
@@ -85,6 +85,22 @@ pub struct Prepared {
     pub session: NewSession,
     /// Memory that outlives the daemon, and its file; `None` if the cache has none.
     pub lasting: Option<(LastingFile, LastingMemory)>,
+}
+
+impl Prepared {
+    /// Refuses a cache without a volume.
+    ///
+    /// # Errors
+    /// If it has none.
+    pub fn expect_volumes(&self) -> Result<()> {
+        let cache = &self.cache;
+        if self.volumes.is_empty() {
+            bail!(
+                "there is no volume on {cache}; forebay add {cache} --origin DEV --name NAME puts one on it"
+            );
+        }
+        Ok(())
+    }
 }
 
 /// A session that has not begun.
@@ -171,7 +187,7 @@ pub fn prepare(
     lasting::check_found(&superblock, spec)?;
     renumber_abandoned(&mut image, &mut superblock, &mut record, spec)?;
 
-    let volumes = open_origins(&superblock, spec, &options.origin, interrupts)?;
+    let volumes = open_origins(&superblock, spec, options, interrupts)?;
     let with_mode = |volume: &Served| Some((volume.origin.clone()?, volume.mode));
     let origins: Vec<(Device, WriteMode)> = volumes.iter().filter_map(with_mode).collect();
     for (origin, mode) in &origins {
@@ -453,11 +469,15 @@ pub fn renumber(superblock: &mut Superblock, index: VolumeIndex) -> VolumeId {
 fn open_origins(
     superblock: &Superblock,
     cache: &DeviceSpec,
-    overrides: &[OriginOverride],
+    options: &RunOptions,
     interrupts: &Interrupts,
 ) -> Result<Vec<Served>> {
     let mut given: Vec<(VolumeIndex, &DeviceSpec)> = Vec::new();
-    for one in overrides {
+    let is_to_be_added = |name: &String| {
+        options.configured.contains(name)
+            && superblock::records(superblock).all(|(_, record)| record.name != *name)
+    };
+    for one in options.origin.iter().filter(|one| !one.volume.as_ref().is_some_and(is_to_be_added)) {
         given.push((superblock::choose(superblock, one.volume.as_deref())?, &one.device));
     }
     let mut volumes = Vec::new();
@@ -484,14 +504,7 @@ fn open_origins(
             mode: record.mode,
         });
     }
-    let Some(why) = missing else {
-        if volumes.is_empty() {
-            bail!(
-                "there is no volume on {cache}; forebay add {cache} --origin DEV --name NAME puts one on it"
-            );
-        }
-        return Ok(volumes);
-    };
+    let Some(why) = missing else { return Ok(volumes) };
     if volumes.iter().all(|volume| volume.origin.is_none()) {
         bail!("{why}");
     }

@@ -181,6 +181,12 @@ impl Configuration {
         self.cache.line
     }
 
+    /// The names of its volumes.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.volumes.iter().map(|wish| wish.name.clone()).collect()
+    }
+
     /// The mode that the file wants for a volume, if it wants one.
     #[must_use]
     pub fn mode_of(&self, volume: &str) -> Option<WriteMode> {

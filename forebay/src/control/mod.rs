@@ -241,6 +241,9 @@ pub struct Detached {
     pub origin: String,
     /// Bytes that were compared and found equal; absent if that was not asked for.
     pub verified_bytes: Option<u64>,
+    /// Where the configuration of the daemon names the volume still: a file and a line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configured_at: Option<String>,
 }
 
 #[cfg(test)]

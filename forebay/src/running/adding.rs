@@ -29,6 +29,13 @@ impl Running {
         }
     }
 
+    /// The names of the volumes that have their origins.
+    #[must_use]
+    pub fn names_served(&self) -> Vec<String> {
+        let all = self.volumes.all();
+        all.iter().filter(|volume| volume.origin.is_some()).map(|volume| volume.name.clone()).collect()
+    }
+
     /// Puts one more volume on the cache, and offers it to clients.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! Long jobs: flush dirty data to the origin, compare a volume with its origin, take it off the cache.
 
 use super::Running;
+use crate::configuration::Configuration;
 use crate::control::{Detached, Flushed, Phase, Progress};
 use crate::output::Size;
 use crate::startup::Served;
@@ -11,7 +12,7 @@ use engine::units::{BLOCK_BYTES, VOLUMES_MAX, VolumeIndex};
 use live::devices::{self, Access, BlockingDevice, Device, DeviceError};
 use live::server::{ControlError, ControlOp, Pending};
 use std::ops::ControlFlow;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -168,7 +169,13 @@ impl Running {
             // Another volume may get its name.
             record.settings.remove(name);
         })?;
-        let detached = Detached { volume: name.clone(), origin: served.origin_name.clone(), verified_bytes };
+        let line_of = |file: Arc<Configuration>| {
+            let wish = file.volumes.iter().find(|wish| wish.name == *name)?;
+            Some(format!("{}:{}", file.path.display(), wish.line))
+        };
+        let configured_at = self.configuration().and_then(line_of);
+        let (volume, origin) = (name.clone(), served.origin_name.clone());
+        let detached = Detached { volume, origin, verified_bytes, configured_at };
         self.let_go_of_volume(of_list)?;
         Ok(detached)
     }

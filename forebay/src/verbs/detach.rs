@@ -34,6 +34,13 @@ pub(super) fn run(arguments: &Detach) -> Result<()> {
             writeln!(output, "verified: the volume and its origin are equal ({} were cached)", Size(bytes))?;
         }
         writeln!(output, "detached {}: {} holds all of it", detached.volume, detached.origin)?;
+        if let Some(place) = &detached.configured_at {
+            writeln!(
+                output,
+                "{place} names volume {} still; take it out there, or the next start adds it again",
+                detached.volume
+            )?;
+        }
     }
     Ok(output.finish()?)
 }

@@ -98,6 +98,7 @@ impl Job<'_> {
         }
         let interrupts = Interrupts::install(1)?;
         let prepared = startup::prepare(self.cache, self.options, self.state, &interrupts)?;
+        prepared.expect_volumes()?;
         let doors = Doors::none(self.options.device_timeout);
         let watch = interrupts.clone();
         running::run(prepared, doors, &interrupts, move |running| {

@@ -66,7 +66,8 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         places,
     } = arguments;
     let cache = cache.context("name the cache")?;
-    let options = RunOptions { mirror, ..running };
+    let configured = configuration.as_ref().map_or_else(Vec::new, Configuration::names);
+    let options = RunOptions { mirror, configured, ..running };
     let watchers = Watchers::open(&watching, access.socket_group)?;
     let watching = watched(&watching, &watchers, configuration);
     let threads = threads.unwrap_or_else(reactors_default);
@@ -117,14 +118,15 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         expect_profile(&cache, wanted, &options, &state)?;
     }
     let prepared = startup::prepare(&cache, &options, state, &interrupts)?;
-    let names = served_names(&prepared);
-    if let Some(configuration) = &watching.configuration {
-        expect_volumes(configuration, &cache, &prepared)?;
-    }
+    let new_volumes = match &watching.configuration {
+        Some(configuration) => expect_volumes(configuration, &cache, &prepared)?,
+        None => prepared.expect_volumes().map(|()| Vec::new())?,
+    };
     if watching.configuration.is_some() || access.tls.is_some() {
         // Whoever reads that it is ready may ask for a reload at once.
         interrupts.reload_on_hangup();
     }
+    let names = [served_names(&prepared), new_volumes].concat();
     let first = names.first().context("no volume has its origin")?;
     let doors = Doors { list_keeping: list_keeping(&warming, &prepared)?, ..doors(nbd, first)? };
     let watched = doors.watching.clone();
@@ -135,10 +137,7 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         running.apply_settings()?;
         running.take_over_devices(&devices);
         let attached = if attach { running.attach_all(&devices) } else { Ok(()) };
-        let ended = attached.and_then(|()| {
-            ready(&names, running.nbd(), &watched, &figures(&running.era()));
-            serve_on(running, &waiter)
-        });
+        let ended = attached.and_then(|()| serve_on(running, &watched, &waiter));
         running.let_go_of_devices();
         drop(watchers);
         ended
@@ -172,8 +171,15 @@ fn refuse_missing(missing: &Missing, cache: &DeviceSpec, state: &StateDirectory)
     bail!("{why}; name the cache as it was given to create")
 }
 
-/// Serves until an interrupt. A new cache is filled meanwhile; at the end what is hot is written down.
-fn serve_on(running: &Arc<Running>, interrupts: &Interrupts) -> Result<()> {
+/// Adds what the configuration names, says that clients may come, and serves until an interrupt. A new cache is filled
+/// meanwhile; at the end what is hot is written down.
+fn serve_on(running: &Arc<Running>, watched: &Watched, interrupts: &Interrupts) -> Result<()> {
+    running.configuration().iter().for_each(|configuration| add_volumes(running, configuration));
+    let names = running.names_served();
+    if names.is_empty() {
+        bail!("there is no volume on {}, and none could be added", running.era().name);
+    }
+    ready(&names, running.nbd(), watched, &figures(&running.era()));
     let (done, ended) = mpsc::channel::<()>();
     let filled = Arc::clone(running);
     let filling = spawn("warm", move || {
@@ -345,19 +351,25 @@ fn ready(names: &[String], nbd: &[ListenAddress], watched: &Watched, figures: &s
     let _ = writeln!(output, "{line}").and_then(|()| output.finish());
 }
 
-/// Refuses a configuration with volumes that the cache does not have, and tells of those that it leaves out, and of
-/// modes that are others than it says.
-fn expect_volumes(configuration: &Configuration, cache: &DeviceSpec, prepared: &Prepared) -> Result<()> {
+/// Refuses a configuration with volumes that the cache does not have and that cannot be added, and tells of those that it
+/// leaves out, and of modes that are others than it says. The names of those that are to be added.
+fn expect_volumes(
+    configuration: &Configuration,
+    cache: &DeviceSpec,
+    prepared: &Prepared,
+) -> Result<Vec<String>> {
     let file = configuration.path.display();
+    let mut new_volumes = Vec::new();
     for wish in &configuration.volumes {
-        let Some(volume) = prepared.volumes.iter().find(|volume| volume.name == wish.name) else {
+        let volume = prepared.volumes.iter().find(|volume| volume.name == wish.name);
+        if volume.is_none() && wish.origin.is_none() {
             bail!(
                 "{file}:{}: there is no volume {} on {cache}; forebay add {cache} --origin DEV --name {} puts it there",
                 wish.line,
                 wish.name,
                 wish.name
             );
-        };
+        }
         if wish.mode == Some(WriteMode::Writeback) && prepared.identity.ephemeral {
             bail!(
                 "{file}:{}: volume {} cannot be in writeback: the cache {cache} is ephemeral, and may be gone at any start",
@@ -369,6 +381,10 @@ fn expect_volumes(configuration: &Configuration, cache: &DeviceSpec, prepared: &
             superblock::check_kept(&prepared.identity.profile, &prepared.identity.composition, *kept)
                 .with_context(|| format!("{file}:{}", wish.line))?;
         }
+        let Some(volume) = volume else {
+            new_volumes.push(wish.name.clone());
+            continue;
+        };
         if let Some(mode) = wish.mode.filter(|mode| *mode != volume.mode) {
             event_of(
                 Event::ModeDiffers,
@@ -395,7 +411,10 @@ fn expect_volumes(configuration: &Configuration, cache: &DeviceSpec, prepared: &
             );
         }
     }
-    Ok(())
+    if new_volumes.is_empty() {
+        prepared.expect_volumes()?;
+    }
+    Ok(new_volumes)
 }
 
 /// Stays until an interrupt, and keeps devices alive and the notes on dirty data up to date meanwhile.

@@ -98,6 +98,41 @@ fn what_cannot_be_added_changes_nothing() {
     daemon.stop();
 }
 
+/// What a reload adds, a start adds, too: after a `detach`, and to a cache that has no volume left.
+#[test]
+fn a_start_adds_volumes_that_its_file_names() {
+    let scene = Scene::new(64 * MIB, &[]);
+    let origin = second_origin(&scene.place);
+    let file = scene.place.path("data.toml");
+    let table = |name: &str, origin: &str| format!("[[volume]]\nname = \"{name}\"\norigin = \"{origin}\"\n");
+    let both = [table("disk", &scene.origin), table("second", &origin)].concat();
+    fs::write(&file, format!("cache = \"{}\"\n{both}", scene.cache)).expect("a file for the test");
+    let config = file.to_str().expect("a plain path");
+    let daemon = scene.place.serve(&scene.cache, &["--config", config]);
+    assert!(daemon.ready.starts_with("ready volumes=disk,second "), "{}", daemon.ready);
+    assert!(daemon.errors().contains(&format!("volume second of {origin} was added")), "{}", daemon.errors());
+    assert_eq!(daemon.read("second"), pattern(3, 16 * MIB));
+    for (name, line) in [("second", 6), ("disk", 3)] {
+        let said = scene.place.done(&["detach", &scene.cache, name]);
+        assert!(said.contains(&format!("data.toml:{line} names volume {name} still")), "{said}");
+    }
+    daemon.stop();
+    scene.place.refused(&["serve", &scene.cache], 1, &["there is no volume on", "forebay add"]);
+    scene.place.refused(&["flush", &scene.cache], 1, &["there is no volume on", "forebay add"]);
+    let daemon = scene.place.serve(&scene.cache, &["--config", config]);
+    assert!(daemon.ready.starts_with("ready volumes=disk,second "), "{}", daemon.ready);
+    assert_eq!(daemon.read("disk"), pattern(1, 16 * MIB));
+    scene.place.done(&["detach", &scene.cache, "second"]);
+    daemon.stop();
+    // What cannot be added is told, and does not hold up the others.
+    fs::remove_file(&origin).expect("it was there");
+    let daemon = scene.place.serve(&scene.cache, &["--config", config]);
+    assert!(daemon.ready.starts_with("ready volumes=disk "), "{}", daemon.ready);
+    let said = daemon.errors();
+    assert!(said.contains("data.toml:6: the origin cannot be used") && said.contains("connect it"), "{said}");
+    daemon.stop();
+}
+
 /// A new table `[[volume]]` in the configuration is a new volume when the file is read again.
 #[test]
 fn a_reload_adds_volumes() {
