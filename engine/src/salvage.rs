@@ -1,7 +1,7 @@
 //! Salvage: what only a cache has, as far as it can be found, although the cache cannot be started any more.
 //!
-//! A start refuses a log that is damaged where it was durable, and a repair cuts it there: what was written before the damage,
-//! and is dirty, is given up. A salvage takes all batches that can be read, before and behind the damage, and of each block
+//! A start refuses a log that is damaged where it was durable, and a repair cuts it there: what was written after the damage,
+//! and is dirty, is given up ([`given_up`]). A salvage takes all batches that can be read, before and behind the damage, and of each block
 //! the newest copy among them. Where a batch is missing nobody knows whether it had a newer one: what is older than the
 //! last missing batch is *in doubt*. Below the last flush an older copy never takes the place of a newer one that is known and
 //! cannot be read: that block is lost.
@@ -14,7 +14,7 @@ use crate::mutation::Mutations;
 use crate::recovery::{OpenError, Options, inspect, load_superblock};
 use crate::store::log;
 use crate::store::log::scan::ScanError;
-use crate::units::VolumeIndex;
+use crate::units::{VOLUMES_MAX, VolumeIndex};
 use alloc::vec::Vec;
 
 /// The content of dirty blocks.
@@ -84,6 +84,50 @@ pub fn find<I: Image>(image: &mut I, index_budget_bytes: u64) -> Result<Salvage,
     };
     salvage.dirty.sort_unstable_by_key(|dirty| (dirty.volume.0, dirty.first_block));
     Ok(salvage)
+}
+
+/// All that a repair of a damaged log gives up: what a salvage finds and the log does not have any more once it is cut.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GivenUp {
+    /// The number of dirty blocks, by volume.
+    pub blocks: [u64; VOLUMES_MAX],
+    /// Batches of the log that were durable and cannot be found: what they held is not known.
+    pub missing_batches: u64,
+}
+
+/// Finds what a repair of the log on `image` gives up; nothing is written.
+///
+/// # Errors
+/// As [`find`], and if the log cannot be cut either.
+pub fn given_up<I: Image>(image: &mut I, index_budget_bytes: u64) -> Result<GivenUp, OpenError> {
+    let options = Options { index_budget_bytes, repair: true, mutations: Mutations::NONE };
+    let mut kept = inspect(image, options)?.dirty();
+    kept.sort_unstable_by_key(|dirty| (dirty.volume.0, dirty.first_block));
+    let found = find(image, index_budget_bytes)?;
+    let mut given_up = GivenUp { missing_batches: found.missing_batches, ..GivenUp::default() };
+    for dirty in found.dirty.iter().filter(|dirty| dirty.content != DirtyContent::Lost) {
+        given_up.blocks[dirty.volume.at()] += dirty.blocks - dirty.blocks_among(&kept);
+    }
+    Ok(given_up)
+}
+
+impl Dirty {
+    fn end_block(&self) -> u64 {
+        self.first_block + self.blocks
+    }
+
+    /// How many of these blocks have the same content in a list that is sorted and says nothing twice.
+    fn blocks_among(&self, list: &[Dirty]) -> u64 {
+        let is_before =
+            |other: &Dirty| (other.volume.0, other.end_block()) <= (self.volume.0, self.first_block);
+        let from = list.partition_point(is_before);
+        let near = list[from..]
+            .iter()
+            .take_while(|other| other.volume == self.volume && other.first_block < self.end_block());
+        near.filter(|other| other.content == self.content)
+            .map(|other| other.end_block().min(self.end_block()) - other.first_block.max(self.first_block))
+            .sum()
+    }
 }
 
 #[cfg(test)]
@@ -172,6 +216,41 @@ mod tests {
         assert!(salvage.damage.is_some());
         assert_eq!(salvage.missing_batches, 0, "the headers tell the life of the segment");
         assert_eq!(found(&salvage), newest(&log, |_| false));
+    }
+
+    /// Goal: what a repair gives up is known before it is done. Method: the head of a segment is damaged, and the cut log
+    /// is compared with the history.
+    #[test]
+    fn a_repair_gives_up_what_was_written_behind_the_damage() {
+        let mut log = log(60);
+        assert_eq!(given_up(&mut log.disk, BUDGET).expect("it is sound"), GivenUp::default());
+        log.disk.bytes[index_wide(GEOMETRY.offset_bytes(2, 0))] ^= 1;
+        let told = given_up(&mut log.disk, BUDGET).expect("what is left");
+        crate::check::repair(&mut log.disk, BUDGET).expect("it is cut");
+        let left = found(&find(&mut log.disk, BUDGET).expect("it can be started"));
+        let newest = newest(&log, |_| false);
+        let lost = newest.iter().filter(|(block, checksum)| left.get(*block) != Some(checksum)).count();
+        assert!(lost > 0 && lost < newest.len(), "{lost} of {}", newest.len());
+        assert_eq!((told.blocks[0], told.missing_batches), (lost as u64, 0));
+    }
+
+    #[test]
+    fn a_part_of_an_extent_may_be_kept() {
+        let dirty = |first_block, blocks, content| Dirty {
+            volume: VolumeIndex(1),
+            first_block,
+            blocks,
+            content,
+            is_in_doubt: false,
+        };
+        let at = |offset_bytes| DirtyContent::At { offset_bytes, checksum: Some(7) };
+        let kept =
+            [dirty(0, 4, DirtyContent::Zeroes), dirty(4, 1, at(8192)), dirty(6, 9, DirtyContent::Zeroes)];
+        assert_eq!(dirty(2, 6, DirtyContent::Zeroes).blocks_among(&kept), 4);
+        assert_eq!(dirty(4, 1, at(8192)).blocks_among(&kept), 1);
+        assert_eq!(dirty(4, 1, at(4096)).blocks_among(&kept), 0, "it is older");
+        let other = Dirty { volume: VolumeIndex(0), ..dirty(0, 4, DirtyContent::Zeroes) };
+        assert_eq!(other.blocks_among(&kept), 0);
     }
 
     #[test]

@@ -557,9 +557,12 @@ pub struct Check {
     #[arg(value_name = "CACHE", value_parser = devices::parse)]
     pub cache: DeviceSpec,
     /// Cut the log where it is broken, take damaged records of slots back, give up what a killed daemon kept in a file that is
-    /// gone, and say what that loses.
+    /// gone, and say what that loses; the status is 3 if that is anything.
     #[arg(long)]
     pub repair: bool,
+    /// Where notes are.
+    #[command(flatten)]
+    pub places: Places,
     /// How to print.
     #[command(flatten)]
     pub report: Report,

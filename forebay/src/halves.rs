@@ -93,7 +93,15 @@ impl Found {
 /// # Errors
 /// The error of a device, with advice; or why the halves cannot be one cache.
 pub fn open(spec: &DeviceSpec, access: Access) -> Result<Found> {
-    find(spec, None, access, StateDirectory::find(None).ok().as_ref()).inspect(Found::tell)
+    open_by_notes(spec, access, StateDirectory::find(None).ok().as_ref())
+}
+
+/// The same with the notes of that directory.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_by_notes(spec: &DeviceSpec, access: Access, state: Option<&StateDirectory>) -> Result<Found> {
+    find(spec, None, access, state).inspect(Found::tell)
 }
 
 /// The same for who only looks at what is left of a damaged cache: of a mirrored one a device will do that cannot tell
@@ -147,9 +155,8 @@ pub fn store(image: &mut CacheImage, superblock: &mut Superblock, spec: &DeviceS
         // RULE 20: the first write makes both halves the same, as the one says that a start would take.
         let index_budget_bytes = index_bytes(superblock, true);
         let options = Options { index_budget_bytes, repair: false, mutations: Mutations::NONE };
-        let opened = recovery::inspect(image, options).map_err(|error| {
-            anyhow!("the cache {spec} cannot be recovered: {error}; see forebay check {spec}")
-        })?;
+        let opened =
+            recovery::inspect(image, options).map_err(|error| superblock::not_recovered(&error, spec))?;
         recovery::settle(image, &opened)
             .map_err(|errno| anyhow!("the devices of {spec} cannot be made the same (errno {})", errno.0))?;
     }

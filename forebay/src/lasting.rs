@@ -72,7 +72,8 @@ pub fn check_found(superblock: &Superblock, spec: &DeviceSpec) -> Result<()> {
     if let Left::Missing(path) = left(superblock)? {
         bail!(
             "the last daemon of {spec} was killed, and {}, which has what it wrote last, is gone: name its run directory with \
-             FOREBAY_RUN_DIR, or give up what was not flushed: forebay check {spec} --repair",
+             FOREBAY_RUN_DIR, or take what the device has: forebay salvage {spec}, or give up what was not flushed: forebay \
+             check {spec} --repair",
             path.display()
         );
     }

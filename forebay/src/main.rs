@@ -54,6 +54,8 @@ const DONE: u8 = 0;
 const FAILED: u8 = 1;
 /// It was not understood.
 const USAGE: u8 = 2;
+/// A cache was repaired, and data of it given up.
+const REPAIRED_WITH_LOSS: u8 = 3;
 
 fn main() -> ExitCode {
     live::signals::survive_file_size_limit();
@@ -66,7 +68,7 @@ fn main() -> ExitCode {
             Err(error) if is_broken_pipe(&error) => DONE,
             Err(error) => {
                 log::failure(&one_line(&format!("{error:#}")));
-                FAILED
+                if error.is::<verbs::RepairedWithLoss>() { REPAIRED_WITH_LOSS } else { FAILED }
             }
         },
         Err(error) => explain(&error),

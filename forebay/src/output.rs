@@ -44,6 +44,15 @@ impl Write for Output {
     }
 }
 
+/// A number of things, with their name for one and for several: `1 batch`, `2 batches`.
+pub struct Count<'a>(pub u64, pub &'a str, pub &'a str);
+
+impl fmt::Display for Count<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.0, if self.0 == 1 { self.1 } else { self.2 })
+    }
+}
+
 /// Bytes for people: `1.5 GiB`.
 pub struct Size(pub u64);
 

@@ -11,8 +11,9 @@ use engine::effect::{Errno, WriteMode};
 use engine::format::{Change, SetId, Succession, Superblock, VolumeRecord};
 use engine::image::Image;
 use engine::mutation::Mutations;
-use engine::recovery::{SuperblockError, write_superblock};
+use engine::recovery::{OpenError, SuperblockError, write_superblock};
 use engine::units::VolumeIndex;
+use live::devices::DeviceSpec;
 use std::io;
 use thiserror::Error;
 
@@ -64,6 +65,16 @@ pub fn refused(error: SuperblockError, device: &str) -> anyhow::Error {
         ),
         error => anyhow!("{device} cannot be used: {error}"),
     }
+}
+
+/// The error for a cache that cannot be recovered, with the ways on.
+pub fn not_recovered(error: &OpenError, cache: &DeviceSpec) -> anyhow::Error {
+    // Nothing is found of a log but by its parts, and nothing in slots but by their records.
+    let salvage = match error {
+        OpenError::Scan(_) => format!(", and forebay salvage {cache} for what can still be read"),
+        _ => String::new(),
+    };
+    anyhow!("the cache {cache} cannot be recovered: {error}; see forebay check {cache}{salvage}")
 }
 
 /// Refuses a cache that is not the one of its line (rule 16).

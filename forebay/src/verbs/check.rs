@@ -4,25 +4,33 @@ use crate::arguments::Check;
 use crate::halves::{self, CacheImage, Found};
 use crate::lasting::{self, Left};
 use crate::log::notice;
-use crate::output::{Output, Size};
-use crate::startup::check_memory_for_index;
-use crate::startup::index_bytes;
+use crate::output::{Count, Output, Size};
+use crate::startup::{check_memory_for_index, check_newest, index_bytes};
+use crate::state::StateDirectory;
 use crate::superblock;
 use anyhow::{Result, anyhow, bail};
 use engine::check::{self, Report};
 use engine::format::Superblock;
 use engine::image::Image;
+use engine::salvage;
 use engine::units::BLOCK_BYTES;
 use live::devices::{Access, DeviceSpec};
 use serde::Serialize;
+use std::fmt;
 use std::io::{self, Write};
+
+/// Loss of which a repair knows how much it is, once it is done.
+const DAMAGED_SLOTS: &str = "what slots with damaged records held";
 
 #[derive(Serialize)]
 struct Checked {
+    /// Whether nothing is wrong, and nothing was given up.
     ok: bool,
     /// Reason why it cannot be started as it is; absent if it can.
     fatal: Option<String>,
     repaired: bool,
+    /// The loss by a repair, to come or done; absent where there is nothing to repair.
+    given_up: Option<GivenUp>,
     /// Number of errors; only the first of them are listed.
     errors_count: u64,
     errors: Vec<Fault>,
@@ -47,15 +55,105 @@ struct Fault {
     what: String,
 }
 
+/// Data that only the cache had, and that a repair takes from it.
+#[derive(Clone, Default, Serialize)]
+struct GivenUp {
+    /// Dirty data by volume.
+    volumes: Vec<VolumeGivenUp>,
+    /// Batches of the log that cannot be found: nobody knows what they held.
+    missing_batches: u64,
+    /// Slots whose records are taken back.
+    slots: u64,
+    /// Loss of which nobody knows how much it is.
+    unknown: Vec<String>,
+}
+
+#[derive(Clone, Serialize)]
+struct VolumeGivenUp {
+    volume: String,
+    dirty_bytes: u64,
+}
+
+/// A repair that was done, and gave something up.
+#[derive(Debug, thiserror::Error)]
+#[error("{cache} was repaired, and not without a loss; given up: {given_up}")]
+pub struct RepairedWithLoss {
+    cache: String,
+    given_up: String,
+}
+
+impl GivenUp {
+    /// The loss by a cut of the damaged log.
+    fn by_cut(image: &mut CacheImage, superblock: &Superblock) -> GivenUp {
+        let found = match salvage::given_up(image, index_bytes(superblock, image.is_mirrored())) {
+            Ok(found) => found,
+            Err(error) => {
+                return GivenUp {
+                    unknown: vec![format!("an amount that cannot be known: {error}")],
+                    ..GivenUp::default()
+                };
+            }
+        };
+        let volumes = superblock::records(superblock).map(|(index, record)| VolumeGivenUp {
+            volume: record.name.clone(),
+            dirty_bytes: found.blocks[index.at()] * BLOCK_BYTES,
+        });
+        GivenUp {
+            volumes: volumes.filter(|volume| volume.dirty_bytes > 0).collect(),
+            missing_batches: found.missing_batches,
+            ..GivenUp::default()
+        }
+    }
+
+    /// The same after the repair, which took so many slots back.
+    fn once_done(mut self, slots: u64) -> GivenUp {
+        self.unknown.retain(|what| what != DAMAGED_SLOTS);
+        GivenUp { slots, ..self }
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.volumes.is_empty() && self.missing_batches == 0 && self.slots == 0 && self.unknown.is_empty()
+    }
+}
+
+impl fmt::Display for GivenUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of_volume = |volume: &VolumeGivenUp| {
+            format!("{} of dirty data of volume {}", Size(volume.dirty_bytes), volume.volume)
+        };
+        let mut parts: Vec<String> = self.volumes.iter().map(of_volume).collect();
+        if self.missing_batches > 0 {
+            let missing = Count(self.missing_batches, "missing batch", "missing batches");
+            parts.push(format!("what {missing} of the log held, which is not known"));
+        }
+        if self.slots > 0 {
+            parts.push(format!("what {} held", Count(self.slots, "slot", "slots")));
+        }
+        parts.extend(self.unknown.iter().cloned());
+        f.write_str(if parts.is_empty() { "nothing" } else { "" })?;
+        f.write_str(&parts.join("; "))
+    }
+}
+
+/// Reasons besides damage why a cache is not served.
+#[derive(Default)]
+struct Hindrance {
+    /// It is an older copy, or another one took its place: no repair makes it the right one.
+    stale: Option<String>,
+    /// The file is gone that had what the last daemon wrote last.
+    gone: Option<String>,
+}
+
 pub(super) fn run(arguments: &Check) -> Result<()> {
     let spec = &arguments.cache;
     let access = if arguments.repair { Access::Exclusive } else { Access::ReadOnlyExclusive };
-    let Found { halves, mut image, .. } = halves::open(spec, access)?;
-    let mut gone = None;
+    let state = StateDirectory::find(arguments.places.state_dir.as_deref()).ok();
+    let Found { halves, mut image, .. } = halves::open_by_notes(spec, access, state.as_ref())?;
+    let mut hindrance = Hindrance::default();
     if let Ok((superblock, _)) = engine::recovery::load_superblock(&mut image) {
         superblock::check_line(&superblock, &spec.to_string())?;
         check_memory_for_index(&superblock)?;
-        gone = look_for_lasting(&mut image, superblock, arguments)?;
+        hindrance = hindrance_of(&superblock, arguments, state.as_ref())?;
     }
     let mut report = check::check(&mut image);
     let other = if image.turn_over() { Some(check::check(&mut image)) } else { None };
@@ -63,43 +161,54 @@ pub(super) fn run(arguments: &Check) -> Result<()> {
         && (report.ok || other.ok)
     {
         let (damaged, name) = if report.ok { (&other, &names[1]) } else { (&report, &names[0]) };
-        return one_half(damaged, name, arguments);
+        return one_half(damaged, name, hindrance.stale, arguments);
     }
     if let Some(error) = report.superblock_error {
         if arguments.report.json {
-            tell(&checked(&report, false), true)?;
+            tell(&checked(&report, None), true)?;
         }
         return Err(superblock::refused(error, &spec.to_string()));
     }
-    let mut is_repaired = false;
-    if arguments.repair && !report.ok {
-        for error in &report.errors {
-            notice(format_args!("{} at byte {}", error.what, error.offset_bytes));
-        }
-        if report.log_error.is_some() || report.slots_error.is_some() {
-            repair(&mut image, spec)?;
-            is_repaired = true;
-            report = check::check(&mut image);
-        }
+    let mut given_up = loss(&mut image, &report, &hindrance);
+    if arguments.repair {
+        let told = report.errors.iter();
+        told.for_each(|error| notice(format_args!("{} at byte {}", error.what, error.offset_bytes)));
     }
-    let mut checked = checked(&report, is_repaired);
-    checked.ok &= gone.is_none();
-    checked.fatal = checked.fatal.or(gone);
+    let is_repaired = arguments.repair && given_up.is_some();
+    if is_repaired {
+        let slots = repair(&mut image, spec, &report, hindrance.gone.take())?;
+        given_up = given_up.map(|loss| loss.once_done(slots));
+        report = check::check(&mut image);
+    }
+    let is_stale = hindrance.stale.is_some();
+    let checked = checked(&report, given_up);
+    let is_lossy = checked.given_up.as_ref().is_some_and(|loss| !loss.is_nothing());
+    let fatal = hindrance.stale.or(checked.fatal).or(hindrance.gone);
+    let ok = checked.ok && fatal.is_none() && !(is_repaired && is_lossy);
+    let checked = Checked { ok, fatal, repaired: is_repaired, ..checked };
     tell(&checked, arguments.report.json)?;
-    match (&report.log_error, &report.slots_error, checked.ok) {
-        (_, _, true) => Ok(()),
-        (Some(error), _, false) => {
-            bail!("{spec} cannot be started: {error}; forebay check {spec} --repair cuts the log there")
+    verdict(spec, &report, &checked, is_stale)
+}
+
+/// The result in one line, if it is not a good one.
+fn verdict(spec: &DeviceSpec, report: &Report, checked: &Checked, is_stale: bool) -> Result<()> {
+    let repair = format!("forebay check {spec} --repair");
+    let first = format!("take first what can be read: forebay salvage {spec}; then {repair}");
+    match (&checked.fatal, &checked.given_up) {
+        _ if checked.ok => Ok(()),
+        // No repair makes it the right one.
+        (Some(fatal), _) if is_stale => bail!("{spec} cannot be started: {fatal}"),
+        (Some(fatal), _) if report.log_error.is_some() => {
+            bail!("{spec} cannot be started: {fatal}; {first} cuts the log there")
         }
-        (_, Some(error), false) => bail!(
-            "{spec} cannot be started: {error}; forebay check {spec} --repair takes damaged records back, and the \
-             origin decides what their slots held"
+        (Some(fatal), _) if report.slots_error.is_some() => bail!(
+            "{spec} cannot be started: {fatal}; {repair} takes damaged records back, and the origin decides what their slots held"
         ),
-        (None, None, false) if report.ok => bail!(
-            "{spec} cannot be started: {}; forebay check {spec} --repair gives that up",
-            checked.fatal.unwrap_or_default()
-        ),
-        (None, None, false) => bail!(
+        (Some(fatal), _) => bail!("{spec} cannot be started: {fatal}; {first} gives that up"),
+        (None, Some(given_up)) if report.ok => {
+            Err(RepairedWithLoss { cache: spec.to_string(), given_up: given_up.to_string() }.into())
+        }
+        (None, _) => bail!(
             "{} errors in {spec}; it can be started: what is clean is read from the origin, reads of dirty data that \
              they hit fail",
             checked.errors_count
@@ -107,22 +216,47 @@ pub(super) fn run(arguments: &Check) -> Result<()> {
     }
 }
 
-/// Why the cache is not served, if what the last daemon kept in memory is gone; a repair gives that up.
-fn look_for_lasting(
-    image: &mut CacheImage,
-    mut superblock: Superblock,
+/// Looks for what else hinders a start.
+///
+/// # Errors
+/// If a repair is wanted of a cache that is not the right one: it would look like that one from then on.
+fn hindrance_of(
+    superblock: &Superblock,
     arguments: &Check,
-) -> Result<Option<String>> {
-    let spec = &arguments.cache;
-    let Left::Missing(path) = lasting::left(&superblock)? else { return Ok(None) };
-    let path = path.display();
-    if !arguments.repair {
-        return Ok(Some(format!("{path}, which has what the last daemon wrote last, is gone")));
+    state: Option<&StateDirectory>,
+) -> Result<Hindrance> {
+    let newest = state.map_or(Ok(()), |state| {
+        let notes = state.load_or_new(&superblock.set_id)?;
+        check_newest(&arguments.cache, superblock, &notes, state)
+    });
+    let stale = match newest {
+        Err(error) if arguments.repair => return Err(error),
+        newest => newest.err().map(|error| format!("{error:#}")),
+    };
+    let gone = match lasting::left(superblock)? {
+        Left::Missing(path) => {
+            Some(format!("{}, which has what the last daemon wrote last, is gone", path.display()))
+        }
+        Left::Nothing | Left::Bytes(_) => None,
+    };
+    Ok(Hindrance { stale, gone })
+}
+
+/// The loss by a repair; nothing if there is none to do.
+fn loss(image: &mut CacheImage, report: &Report, hindrance: &Hindrance) -> Option<GivenUp> {
+    let mut loss = match &report.superblock {
+        Some(superblock) if report.log_error.is_some() => Some(GivenUp::by_cut(image, superblock)),
+        _ if report.slots_error.is_some() => {
+            let unknown = vec![DAMAGED_SLOTS.to_owned()];
+            Some(GivenUp { unknown, ..GivenUp::default() })
+        }
+        _ => None,
+    };
+    if hindrance.gone.is_some() {
+        let unknown = &mut loss.get_or_insert_default().unknown;
+        unknown.push("what the last daemon wrote last, and nobody flushed".to_owned());
     }
-    superblock.lasting_boot = [0; 16];
-    halves::store(image, &mut superblock, spec)?;
-    notice(format_args!("what the last daemon wrote last, and nobody flushed, is given up: {path} is gone"));
-    Ok(None)
+    loss
 }
 
 /// Prints a report, for people or as JSON.
@@ -137,10 +271,14 @@ fn tell(checked: &Checked, is_json: bool) -> Result<()> {
 }
 
 /// Reports on a mirrored cache of which one half is good, and the other one as `report` says.
-fn one_half(report: &Report, name: &str, arguments: &Check) -> Result<()> {
+fn one_half(report: &Report, name: &str, stale: Option<String>, arguments: &Check) -> Result<()> {
     // A start takes the good one.
-    let checked = Checked { fatal: None, ..checked(report, false) };
+    let mut checked = Checked { fatal: stale, ..checked(report, None) };
+    checked.ok &= checked.fatal.is_none();
     tell(&checked, arguments.report.json)?;
+    if let Some(stale) = checked.fatal {
+        bail!("{} cannot be started: {stale}", arguments.cache);
+    }
     if !checked.ok {
         bail!(
             "{} errors in {name}; the other half of the mirrored cache has what is right, and is read there",
@@ -150,23 +288,33 @@ fn one_half(report: &Report, name: &str, arguments: &Check) -> Result<()> {
     Ok(())
 }
 
-/// Makes the cache usable, and reports the loss.
-fn repair(image: &mut CacheImage, spec: &DeviceSpec) -> Result<()> {
-    let superblock = superblock::load(image, &spec.to_string())?;
-    lasting::restore(image, &superblock, spec)?;
-    let index_budget_bytes = index_bytes(&superblock, image.is_mirrored());
-    let taken_back = check::repair(image, index_budget_bytes)
-        .map_err(|error| anyhow!("the cache {spec} cannot be repaired: {error}"))?;
-    if taken_back > 0 {
+/// Makes the cache usable, and answers how many slots were taken back.
+fn repair(image: &mut CacheImage, spec: &DeviceSpec, report: &Report, gone: Option<String>) -> Result<u64> {
+    let mut superblock = superblock::load(image, &spec.to_string())?;
+    let mut slots = 0;
+    if report.log_error.is_some() || report.slots_error.is_some() {
+        lasting::restore(image, &superblock, spec)?;
+        let index_budget_bytes = index_bytes(&superblock, image.is_mirrored());
+        slots = check::repair(image, index_budget_bytes)
+            .map_err(|error| anyhow!("the cache {spec} cannot be repaired: {error}"))?;
+    } else if gone.is_some() {
+        superblock.lasting_boot = [0; 16];
+        halves::store(image, &mut superblock, spec)?;
+    }
+    if slots > 0 {
+        let slots = Count(slots, "slot", "slots");
         notice(format_args!(
-            "{taken_back} slots may have held data that their origins do not have; it is given up, and the origins \
-             decide what is read there"
+            "{slots} may have held data that their origins do not have; it is given up, and the origins decide what is read \
+             there"
         ));
     }
-    Ok(())
+    if let Some(gone) = gone {
+        notice(format_args!("what the last daemon wrote last, and nobody flushed, is given up: {gone}"));
+    }
+    Ok(slots)
 }
 
-fn checked(report: &Report, repaired: bool) -> Checked {
+fn checked(report: &Report, given_up: Option<GivenUp>) -> Checked {
     let errors = report
         .errors
         .iter()
@@ -183,7 +331,8 @@ fn checked(report: &Report, repaired: bool) -> Checked {
         fatal: superblock_error
             .or_else(|| report.log_error.as_ref().map(ToString::to_string))
             .or_else(|| report.slots_error.as_ref().map(ToString::to_string)),
-        repaired,
+        repaired: false,
+        given_up,
         errors_count: report.errors_count,
         errors,
         segments: report.segments,
@@ -219,7 +368,18 @@ fn print(to: &mut impl Write, checked: &Checked) -> io::Result<()> {
             (None, None) => writeln!(to, "byte {}: {}", error.offset_bytes, error.what)?,
         }
     }
-    writeln!(to, "{}", if checked.ok { "ok" } else { "NOT OK" })
+    match &checked.given_up {
+        Some(given_up) if checked.repaired => writeln!(to, "repaired; given up: {given_up}")?,
+        Some(given_up) => writeln!(to, "a repair gives up: {given_up}")?,
+        None => (),
+    }
+    let is_served = checked.repaired && checked.fatal.is_none() && checked.errors_count == 0;
+    let result = match (checked.ok, is_served) {
+        (true, _) => "ok",
+        (false, true) => "it can be served, without what was given up",
+        (false, false) => "NOT OK",
+    };
+    writeln!(to, "{result}")
 }
 
 fn print_log(to: &mut impl Write, checked: &Checked) -> io::Result<()> {
@@ -230,5 +390,11 @@ fn print_log(to: &mut impl Write, checked: &Checked) -> io::Result<()> {
         checked.batches,
         checked.entries,
         Size(checked.payload_blocks_verified * BLOCK_BYTES)
-    )
+    )?;
+    // Behind a damage they are what a repair gives up.
+    if checked.batches_cut > 0 && checked.fatal.is_none() {
+        let cut = Count(checked.batches_cut, "batch", "batches");
+        writeln!(to, "{cut} behind the log's end, as a crash leaves them, do not count")?;
+    }
+    Ok(())
 }

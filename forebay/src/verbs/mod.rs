@@ -35,6 +35,7 @@ use crate::running::{self, Doors, Running};
 use crate::startup;
 use crate::state::StateDirectory;
 use anyhow::Result;
+pub use check::RepairedWithLoss;
 use live::devices::DeviceSpec;
 use std::ops::ControlFlow;
 

@@ -187,7 +187,7 @@ fn change_origin(image: &mut CacheImage, superblock: &mut Superblock, change: Ch
     let name = record(superblock, index).name.clone();
     let dirty_bytes = match recovery::inspect(image, options) {
         Ok(opened) => opened.dirty_bytes(index),
-        Err(error) => bail!("the cache {cache} cannot be recovered: {error}; see forebay check {cache}"),
+        Err(error) => return Err(superblock::not_recovered(&error, cache)),
     };
     if dirty_bytes > 0 && !may_discard {
         bail!(

@@ -90,7 +90,9 @@ fn a_cache_is_not_served_without_it() {
         why.contains("cannot be started") && why.contains(".lasting") && why.contains("--repair"),
         "{why}"
     );
-    scene.place.done(&["check", &scene.cache, "--repair"]);
+    let repaired = scene.place.forebay(&["check", &scene.cache, "--repair"]);
+    let why = String::from_utf8_lossy(&repaired.stderr);
+    assert!(repaired.status.code() == Some(3) && why.contains("not without a loss"), "{why}");
     scene.serve().stop();
 }
 

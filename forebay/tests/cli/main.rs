@@ -23,6 +23,7 @@ mod pages;
 mod profiles;
 mod record;
 mod refused;
+mod repair;
 mod rot;
 mod salvage;
 mod scarce;

@@ -10,7 +10,7 @@ use std::fs;
 const MIB: u64 = 1 << 20;
 
 /// A cache with dirty data that cannot be started; `every` so many blocks rotted as well, if it is not 0.
-fn damaged(every: usize) -> Scene {
+pub fn damaged(every: usize) -> Scene {
     let scene = Scene::new(64 * MIB, &["--mode", "writeback"]);
     scene.hold_back();
     let daemon = scene.serve();
@@ -19,12 +19,18 @@ fn damaged(every: usize) -> Scene {
     if every > 0 {
         assert!(!flip(&scene, every).is_empty(), "data lies in the cache");
     }
-    let cache = fs::read(&scene.cache).expect("it is there");
-    let heads: Vec<usize> =
-        (0..cache.len()).step_by(4096).filter(|at| cache[*at..].starts_with(b"FBAYHEAD")).collect();
-    assert!(heads.len() > 2, "the log has segments: {heads:?}");
-    overwrite(&scene.cache, heads[1] as u64 + 40, &[cache[heads[1] + 40] ^ 1]);
+    let head = heads(&scene)[1];
+    overwrite(&scene.cache, head + 40, &[0xff; 8]);
     scene
+}
+
+/// The places of the heads of segments.
+pub fn heads(scene: &Scene) -> Vec<u64> {
+    let cache = fs::read(&scene.cache).expect("it is there");
+    let is_head = |at: &usize| cache[*at..].starts_with(b"FBAYHEAD");
+    let heads: Vec<u64> = (0..cache.len()).step_by(4096).filter(is_head).map(|at| at as u64).collect();
+    assert!(heads.len() > 2, "the log has segments: {heads:?}");
+    heads
 }
 
 fn report(scene: &Scene, more: &[&str]) -> (Value, bool) {
