@@ -5,10 +5,11 @@
 
 use crate::arguments::salvage::Salvage as Arguments;
 use crate::halves::{self, CacheImage};
+use crate::lasting::{self, Left};
 use crate::log::notice;
 use crate::opening::open_origin;
 use crate::origin;
-use crate::output::{Output, Size};
+use crate::output::{Count, Output, Size};
 use crate::startup::{check_memory_for_index, check_newest, index_bytes};
 use crate::state::StateDirectory;
 use crate::superblock::{self, system};
@@ -27,6 +28,8 @@ use std::os::unix::fs::FileExt;
 
 /// Ranges that a report names at the most.
 const NAMED_MAX: usize = 1000;
+/// Ranges in doubt that are named in text; there may be one for each block.
+const IN_DOUBT_TOLD: usize = 10;
 const BLOCK: usize = BLOCK_BYTES as usize;
 /// Bytes that are written at once, or a block more.
 const RUN_BYTES: usize = 256 << 10;
@@ -36,8 +39,10 @@ const RUN_BYTES: usize = 256 << 10;
 struct Salvaged {
     /// Why the cache cannot be started; absent if it can.
     damage: Option<String>,
-    /// Batches of its log that cannot be found.
+    /// Batches of its log that cannot be found: nobody knows what they held.
     missing_batches: u64,
+    /// The file that had what the last daemon wrote last, if it is gone.
+    missing_file: Option<String>,
     /// Whether something was written.
     written: bool,
     volumes: Vec<VolumeSalvaged>,
@@ -56,8 +61,38 @@ struct VolumeSalvaged {
     lost_bytes: u64,
     /// The first ranges that are lost.
     lost: Vec<Range>,
+    /// The number of all of them.
+    lost_ranges: u64,
     /// The first ranges that are in doubt.
     in_doubt: Vec<Range>,
+    /// The number of all of them.
+    in_doubt_ranges: u64,
+}
+
+/// Ranges of a volume, of which the first are named and all are counted.
+#[derive(Default)]
+struct Ranges {
+    named: Vec<Range>,
+    count: u64,
+    end_bytes: u64,
+}
+
+impl Ranges {
+    /// Adds a range behind the others, to the last one if it continues that.
+    fn add(&mut self, range: Range) {
+        let continues = self.count > 0 && self.end_bytes == range.offset_bytes;
+        self.end_bytes = range.offset_bytes + range.len_bytes;
+        if !continues {
+            self.count += 1;
+            if self.named.len() < NAMED_MAX {
+                self.named.push(range);
+            }
+        } else if self.named.len() as u64 == self.count
+            && let Some(last) = self.named.last_mut()
+        {
+            last.len_bytes += range.len_bytes;
+        }
+    }
 }
 
 /// A range of a volume.
@@ -137,6 +172,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
         load_superblock(&mut image).map_err(|error| superblock::refused(error, &spec.to_string()))?;
     superblock::check_line(&superblock, &spec.to_string())?;
     check_memory_for_index(&superblock)?;
+    let missing_file = match lasting::left(&superblock)? {
+        Left::Missing(path) => Some(path.display().to_string()),
+        Left::Nothing | Left::Bytes(_) => None,
+    };
     let state = StateDirectory::find(arguments.places.state_dir.as_deref())?;
     let notes = state.load_or_new(&superblock.set_id)?;
     check_newest(spec, &superblock, &notes, &state)?;
@@ -147,6 +186,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let mut report = Salvaged {
         damage: found.damage.map(|damage| damage.to_string()),
         missing_batches: found.missing_batches,
+        missing_file,
         written: arguments.write,
         volumes: Vec::new(),
     };
@@ -169,16 +209,41 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
         report.volumes.push(salvage_volume(&mut image, record, to, target, dirty)?);
     }
     print(arguments, &report)?;
-    let is_any_lost = report.volumes.iter().any(|volume| volume.lost_bytes > 0);
-    if is_any_lost {
+    verdict(spec, &report)
+}
+
+/// The result in one line, if not everything is there for certain.
+fn verdict(spec: &DeviceSpec, report: &Salvaged) -> Result<()> {
+    if report.volumes.iter().any(|volume| volume.lost_bytes > 0) {
         bail!("a part of the dirty data in {spec} is lost; the ranges are named above");
+    }
+    if report.missing_batches > 0 {
+        let missing = batches(report.missing_batches);
+        bail!("what {missing} of the log of {spec} held is unknown, and may be lost; all else is there");
+    }
+    if let Some(file) = &report.missing_file {
+        bail!(
+            "what the last daemon of {spec} wrote last is not there, as {file} is gone; all else is: name its run directory \
+             with FOREBAY_RUN_DIR, if there is another one"
+        );
     }
     Ok(())
 }
 
-/// Refuses files for volumes that do not exist.
+fn batches(missing: u64) -> Count<'static> {
+    Count(missing, "missing batch", "missing batches")
+}
+
+/// Refuses files for volumes that do not exist, two files for one volume, and one file for two.
 fn check_targets(arguments: &Arguments, superblock: &Superblock) -> Result<()> {
-    for target in &arguments.to {
+    for (at, target) in arguments.to.iter().enumerate() {
+        let before = &arguments.to[..at];
+        if before.iter().any(|other| other.volume == target.volume) {
+            bail!("--to names two files for volume {}; name one", target.volume);
+        }
+        if before.iter().any(|other| other.file == target.file) {
+            bail!("--to names {} for two volumes; name a file for each", target.file.display());
+        }
         let mut volumes = superblock.volumes.iter().flatten();
         if !volumes.any(|record| record.name == target.volume) {
             bail!("there is no volume {} on {}", target.volume, arguments.cache);
@@ -192,10 +257,16 @@ fn target(arguments: &Arguments, record: &VolumeRecord) -> Result<(String, Targe
     let size_bytes = record.size_sectors * SECTOR_BYTES;
     if let Some(given) = arguments.to.iter().find(|target| target.volume == record.name) {
         let to = given.file.display().to_string();
+        // One that is there may be somebody's data.
+        if given.file.symlink_metadata().is_ok() {
+            bail!(
+                "{to} is there already, and a salvage writes over nothing; name a new file for volume {}",
+                record.name
+            );
+        }
         if !arguments.write {
             return Ok((to, Target::Nowhere));
         }
-        // One that is there may be somebody's data.
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&given.file);
         let file = file.and_then(|file| file.set_len(size_bytes).map(|()| file));
         let file = file.with_context(|| format!("cannot make the file {to} for volume {}", record.name))?;
@@ -228,8 +299,11 @@ fn salvage_volume(
         in_doubt_bytes: 0,
         lost_bytes: 0,
         lost: Vec::new(),
+        lost_ranges: 0,
         in_doubt: Vec::new(),
+        in_doubt_ranges: 0,
     };
+    let (mut lost, mut in_doubt) = (Ranges::default(), Ranges::default());
     let mut writer = Writer { target, offset_bytes: 0, run: Vec::new() };
     let zeroes = [0; BLOCK];
     for found in dirty {
@@ -268,27 +342,17 @@ fn salvage_volume(
             volume.salvaged_bytes += len_bytes;
         } else {
             volume.lost_bytes += len_bytes;
-            name(&mut volume.lost, range);
+            lost.add(range);
         }
         if is_good && found.is_in_doubt {
             volume.in_doubt_bytes += len_bytes;
-            name(&mut volume.in_doubt, range);
+            in_doubt.add(range);
         }
     }
     writer.end()?;
+    (volume.lost, volume.lost_ranges) = (lost.named, lost.count);
+    (volume.in_doubt, volume.in_doubt_ranges) = (in_doubt.named, in_doubt.count);
     Ok(volume)
-}
-
-/// Adds a range to those that are named, to the last one if it continues that.
-fn name(ranges: &mut Vec<Range>, range: Range) {
-    let count = ranges.len();
-    match ranges.last_mut() {
-        Some(last) if last.offset_bytes + last.len_bytes == range.offset_bytes => {
-            last.len_bytes += range.len_bytes;
-        }
-        _ if count < NAMED_MAX => ranges.push(range),
-        _ => (),
-    }
 }
 
 fn print(arguments: &Arguments, report: &Salvaged) -> Result<()> {
@@ -301,16 +365,30 @@ fn print(arguments: &Arguments, report: &Salvaged) -> Result<()> {
         writeln!(output, "the cache cannot be started: {damage}")?;
     }
     if report.missing_batches > 0 {
-        writeln!(output, "{} batches of its log are missing", report.missing_batches)?;
+        let missing = batches(report.missing_batches);
+        writeln!(output, "what {missing} of its log held is unknown, and may be lost")?;
+    }
+    if let Some(file) = &report.missing_file {
+        writeln!(output, "{file} is gone, which has what the last daemon wrote last")?;
     }
     if report.volumes.is_empty() {
-        writeln!(output, "nothing is dirty: the origins have all of it")?;
+        let known = if report.missing_batches > 0 { " of what can be found" } else { "" };
+        writeln!(output, "nothing{known} is dirty: the origins have all of it")?;
     }
     let done = if report.written { "written to" } else { "would be written to" };
     for volume in &report.volumes {
         for range in &volume.lost {
             let Range { offset_bytes, len_bytes } = range;
             writeln!(output, "volume {}, byte {offset_bytes}, {len_bytes} bytes: LOST", volume.volume)?;
+        }
+        for range in volume.in_doubt.iter().take(IN_DOUBT_TOLD) {
+            let Range { offset_bytes, len_bytes } = range;
+            writeln!(output, "volume {}, byte {offset_bytes}, {len_bytes} bytes: in doubt", volume.volume)?;
+        }
+        let more = volume.in_doubt_ranges.saturating_sub(IN_DOUBT_TOLD as u64);
+        if more > 0 {
+            let ranges = Count(more, "range", "ranges");
+            writeln!(output, "volume {}: and {ranges} more in doubt; --json names them", volume.volume)?;
         }
         writeln!(
             output,

@@ -65,7 +65,13 @@ fn dirty_data_of_a_cache_that_cannot_be_started_comes_home() {
     };
     let blocks = copied.chunks(4096).zip(newest.chunks(4096)).zip(origin.chunks(4096));
     assert!(blocks.clone().all(is_right), "the file has what was dirty, and nothing else");
-    scene.place.refused(&["salvage", &scene.cache, "--to", &to, "--write"], 1, &["cannot make the file"]);
+    // A try says so, too; and the origin is there as well.
+    let there = ["is there already", "writes over nothing", "name a new file for volume disk"];
+    scene.place.refused(&["salvage", &scene.cache, "--to", &to, "--write"], 1, &there);
+    scene.place.refused(&["salvage", &scene.cache, "--to", &to], 1, &there);
+    scene.place.refused(&["salvage", &scene.cache, "--to", &format!("disk={}", scene.origin)], 1, &there);
+    let twice = ["salvage", &scene.cache, "--to", "disk=one", "--to", "disk=two"];
+    scene.place.refused(&twice, 1, &["two files for volume disk"]);
 
     let text = scene.place.done(&["salvage", &scene.cache, "--write"]);
     assert!(text.contains("written to"), "{text}");
@@ -92,4 +98,36 @@ fn what_cannot_be_read_is_named_and_stays_as_the_origin_has_it() {
         let at = block as usize * 4096;
         assert!(found[at..at + 4096] == old[at..at + 4096], "block {block} is the origin's");
     }
+}
+
+#[test]
+fn what_a_missing_batch_held_may_be_lost() {
+    let scene = damaged(0);
+    let segment = heads(&scene)[0] + (512 << 10);
+    overwrite(&scene.cache, segment, &[0; 512 << 10]);
+    let output = scene.place.forebay(&["salvage", &scene.cache]);
+    let (text, why) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{text}{why}");
+    assert!(text.contains("of its log held is unknown, and may be lost"), "{text}");
+    assert!(text.contains("bytes: in doubt") && !text.contains("1 missing batches"), "{text}");
+    assert!(why.contains("of the log of") && why.contains("may be lost; all else is there"), "{why}");
+    let (said, is_good) = report(&scene, &[]);
+    assert!(!is_good && said["missing_batches"].as_u64() > Some(0), "{said}");
+    assert!(said["volumes"][0]["in_doubt_ranges"].as_u64() > Some(0), "{said}");
+}
+
+#[test]
+fn what_the_last_daemon_kept_in_memory_is_missed() {
+    let scene = Scene::new(64 * MIB, &["--mode", "writeback"]);
+    scene.hold_back();
+    let daemon = scene.serve();
+    daemon.write("disk", &scene.change);
+    daemon.kill();
+    scene.place.done(&["salvage", &scene.cache]);
+    fs::remove_dir_all(scene.place.path("run")).expect("it is there");
+    let (said, is_good) = report(&scene, &[]);
+    assert!(!is_good && said["missing_file"].as_str().expect("text").ends_with(".lasting"), "{said}");
+    let output = scene.place.forebay(&["salvage", &scene.cache]);
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert!(why.contains(".lasting is gone") && why.contains("FOREBAY_RUN_DIR"), "{why}");
 }
