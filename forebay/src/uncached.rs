@@ -245,6 +245,7 @@ impl RunningBare {
             }
         };
         Ok(StatusReport {
+            refused: Vec::new(),
             clients: Some(self.handle.clients()?.into()),
             running: true,
             volumes: self.volumes.iter().map(report).collect(),

@@ -23,6 +23,9 @@ use std::time::Duration;
 pub struct StatusReport {
     /// Whether a daemon serves it now.
     pub running: bool,
+    /// Reasons why a start would refuse it or one of its volumes, as far as that is seen from outside; none if it runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<String>,
     /// The volumes.
     pub volumes: Vec<VolumeReport>,
     /// The cache device; absent if it is missing and the origins are served alone.
@@ -560,6 +563,9 @@ impl StatusReport {
                 }
             }
             None => writeln!(to, "cache      missing; the origins are served alone")?,
+        }
+        for why in &self.refused {
+            writeln!(to, "REFUSED    cannot be served: {why}")?;
         }
         if let Some(recovery) = &self.recovery {
             writeln!(

@@ -455,6 +455,7 @@ impl Running {
         let oldest_dirty_seconds =
             Some(if is_dirty { watch.oldest_dirty_seconds(Instant::now()) } else { 0.0 });
         Ok(StatusReport {
+            refused: Vec::new(),
             clients: Some(self.handle.clients()?.into()),
             running: true,
             volumes,

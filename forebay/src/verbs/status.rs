@@ -3,19 +3,23 @@
 use crate::arguments::look::Status;
 use crate::control::{Answer, Connection, Question};
 use crate::halves;
+use crate::lasting;
+use crate::opening::open_origin;
+use crate::origin;
 use crate::output::Output;
 use crate::report::{
     CacheIdentity, CacheReport, HalfReport, RecoveryReport, StatusReport, VolumeReport, changes,
 };
-use crate::startup::{check_memory_for_index, index_bytes};
-use crate::state::StateDirectory;
+use crate::startup::{check_memory_for_index, check_newest, index_bytes};
+use crate::state::{CacheRecord, StateDirectory};
 use crate::superblock;
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use engine::engine::Engine;
+use engine::format::{Superblock, VolumeRecord};
 use engine::mutation::Mutations;
 use engine::recovery::{self, Options};
 use engine::status::VolumeStatus;
-use live::devices::{Access, DeviceSpec};
+use live::devices::{self, Access, DeviceSpec};
 use std::time::Instant;
 
 pub(super) fn run(Status { look: arguments, history }: &Status) -> Result<()> {
@@ -56,11 +60,11 @@ fn look(spec: &DeviceSpec, state: &StateDirectory) -> Result<StatusReport> {
     let index_budget_bytes = index_bytes(&superblock, image.is_mirrored());
     let options = Options { index_budget_bytes, repair: false, mutations: Mutations::NONE };
     let started_at = Instant::now();
-    let opened = recovery::inspect(image, options).map_err(|error| {
-        anyhow!("the cache {spec} cannot be recovered: {error}; see forebay check {spec}")
-    })?;
+    let opened =
+        recovery::inspect(image, options).map_err(|error| superblock::not_recovered(&error, spec))?;
     let recovery = RecoveryReport::new(started_at.elapsed(), &opened.report);
     let record = state.load_or_new(&superblock.set_id)?;
+    let refused = refusals(spec, &superblock, &record, state);
     let (notes, lifetime_written_bytes) = (record.volumes, record.written_bytes);
     let is_abandoned =
         |volume: &VolumeStatus| notes.iter().any(|note| note.id == volume.id.0 && note.abandoned);
@@ -85,6 +89,7 @@ fn look(spec: &DeviceSpec, state: &StateDirectory) -> Result<StatusReport> {
         names.zip(found.image.standings()).map(|(name, standing)| HalfReport::at_rest(name, standing));
     let mirror = mirror.collect();
     Ok(StatusReport {
+        refused,
         clients: None,
         running: false,
         volumes,
@@ -104,4 +109,41 @@ fn look(spec: &DeviceSpec, state: &StateDirectory) -> Result<StatusReport> {
         config: None,
         history: changes(&superblock.history),
     })
+}
+
+/// Reasons why a start would refuse the cache or one of its volumes. Nothing is written, and no lock taken that a start
+/// needs.
+fn refusals(
+    spec: &DeviceSpec,
+    superblock: &Superblock,
+    record: &CacheRecord,
+    state: &StateDirectory,
+) -> Vec<String> {
+    let cache =
+        check_newest(spec, superblock, record, state).and_then(|()| lasting::check_found(superblock, spec));
+    if let Err(error) = cache {
+        // An older copy has another origin in mind, too.
+        return vec![format!("{error:#}")];
+    }
+    let origins = superblock::records(superblock).map(|(_, volume)| {
+        let note = record.volumes.iter().find(|note| note.id == volume.id.0);
+        check_origin(volume, note.is_some_and(|note| note.abandoned), spec)
+    });
+    origins.filter_map(Result::err).map(|error| format!("{error:#}")).collect()
+}
+
+/// Makes sure that a start would take the origin of a volume.
+fn check_origin(volume: &VolumeRecord, is_abandoned: bool, cache: &DeviceSpec) -> Result<()> {
+    let spec = devices::parse(&volume.origin).context("the origin noted for the volume has no meaning")?;
+    if spec.path().is_none() {
+        // A server may take long to answer: it is asked by a start alone.
+        return Ok(());
+    }
+    let origin = open_origin(&spec, Access::ReadOnly, &volume.name)?;
+    let mut volume = volume.clone();
+    if is_abandoned {
+        // It was written without its cache, and a start takes it as it is.
+        volume.fingerprint = Default::default();
+    }
+    origin::verify(&volume, &origin, cache).map(drop)
 }

@@ -33,6 +33,7 @@ mod serve;
 mod service;
 mod slots;
 mod sockets;
+mod standing;
 mod studies;
 mod succession;
 mod top;
