@@ -638,6 +638,14 @@ pub enum ValueError {
     /// A size that no cache has.
     #[error("give a size of up to {} TiB, with a suffix, for example 64M", CACHE_BYTES_MAX >> 40)]
     CacheSize,
+    /// Not a wear budget.
+    #[error(
+        "give the bytes of a day, 1M or more, for example 200G; without the flag there is no wear budget"
+    )]
+    WearBudget,
+    /// Not a number of days.
+    #[error("give 1 to 365 days, for example 30; without the flag nothing is scrubbed by itself")]
+    ScrubDays,
     /// Not a number of threads.
     #[error("give 1 to {REACTORS_MAX} threads")]
     Threads,
@@ -700,8 +708,8 @@ fn origin_override(text: &str) -> Result<OriginOverride, devices::DeviceSpecErro
     }
 }
 
-fn wear_budget(text: &str) -> Result<u64, crate::setting::SettingError> {
-    crate::setting::budget(text)?.ok_or(crate::setting::SettingError::Budget { text: text.to_owned() })
+fn wear_budget(text: &str) -> Result<u64, ValueError> {
+    crate::setting::budget(text).ok().flatten().ok_or(ValueError::WearBudget)
 }
 
 fn word(text: &str) -> Result<Word, crate::setting::SettingError> {

@@ -1,7 +1,7 @@
 //! The arguments of `scrub`.
 
-use super::{Places, Report, RunOptions};
-use crate::setting::{SettingError, scrub_days};
+use super::{Places, Report, RunOptions, ValueError};
+use crate::setting::scrub_days;
 use clap::Args;
 use live::devices::{self, DeviceSpec};
 
@@ -32,6 +32,6 @@ pub struct Scrub {
 }
 
 /// The days from one scrub to the next.
-pub(super) fn days(text: &str) -> Result<u16, SettingError> {
-    scrub_days(text)?.ok_or(SettingError::Days { text: text.to_owned() })
+pub(super) fn days(text: &str) -> Result<u16, ValueError> {
+    scrub_days(text).ok().flatten().ok_or(ValueError::ScrubDays)
 }

@@ -103,7 +103,11 @@ fn a_wear_budget_is_of_the_cache_and_outlives_the_daemon() {
         2,
         &["`5` is no wear budget", "wear-budget=200G"],
     );
-    scene.place.refused(&["serve", &scene.cache, "--wear-budget", "lots"], 2, &["no wear budget"]);
+    scene.place.refused(
+        &["serve", &scene.cache, "--wear-budget", "lots"],
+        2,
+        &["1M or more", "no wear budget"],
+    );
 }
 
 #[test]

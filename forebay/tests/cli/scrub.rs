@@ -110,6 +110,10 @@ fn a_daemon_scrubs_by_itself_if_it_is_told_to() {
     };
     let before = report();
     assert!(before["scrub"]["days"].is_null() && before["scrub"]["last_ended_seconds"].is_null(), "{before}");
+    for days in ["0", "none", "366"] {
+        let words = ["give 1 to 365 days", "without the flag"];
+        scene.place.refused(&["serve", &scene.cache, "--scrub-days", days], 2, &words);
+    }
     scene.place.refused(&["set", &scene.cache, "scrub-days=0"], 2, &["scrub-days=30"]);
     scene.place.refused(&["set", &scene.cache, "disk", "scrub-days=7"], 1, &["leave the volume out"]);
     scene.place.done(&["set", &scene.cache, "scrub-days=7"]);
