@@ -486,7 +486,7 @@ pub struct Set {
     /// The cache device, as given to create.
     #[arg(value_name = "CACHE", value_parser = devices::parse)]
     pub cache: DeviceSpec,
-    /// The volume (may be left out if there is only one) and what to set: mode=MODE,
+    /// The volume (may be left out if there is only one) and what to set: mode=MODE, order=strict|free,
     /// size=origin, origin=changed, origin=changed-discard-dirty, lost=give-up;
     /// limits: iops=N[,burst=N], bandwidth=SIZE[,burst=SIZE]; hours: destage-hours=HH:MM-HH:MM,
     /// flush-at=HH:MM; room: cache-min=N%|SIZE, cache-max=N%|SIZE; each of these may be none, and so

@@ -10,6 +10,7 @@ mod rate;
 
 pub use hours::TimeOfDay;
 pub use kept::{Kept, Key, VolumeSettings, budget, keep, scrub_days};
+pub use portion::Portion;
 
 use crate::nearest::unknown;
 use engine::effect::WriteMode;
@@ -116,9 +117,62 @@ pub enum SettingError {
         /// The least burst.
         least: String,
     },
+    /// One of the whole cache for one volume.
+    #[error("{0} is of the whole cache; leave the volume out")]
+    OfCache(&'static str),
+    /// One that is given twice.
+    #[error("{0} is given twice; give it once")]
+    Twice(String),
+    /// A larger part of the cache is kept for a volume than it may have.
+    #[error(
+        "cache-min={min} is above cache-max={max}; give both in one line, cache-min no larger than cache-max"
+    )]
+    Room {
+        /// The part that is kept.
+        min: Portion,
+        /// The part that it may have.
+        max: Portion,
+    },
     /// No such mode.
     #[error("unknown mode; there are {known}", known = WriteMode::ALL.map(|(_, name)| name).join(", "))]
     Mode,
+}
+
+impl Setting {
+    /// The key, if it is of the whole cache.
+    #[must_use]
+    pub fn of_cache(self) -> Option<&'static str> {
+        match self {
+            Setting::Kept(kept) if kept.key().is_of_cache() => Some(kept.key().name()),
+            _ => None,
+        }
+    }
+
+    /// Whether it says what became of an origin: nobody may use that meanwhile.
+    #[must_use]
+    pub fn is_about_origin(self) -> bool {
+        matches!(self, Setting::OriginChanged | Setting::OriginChangedDiscardDirty)
+    }
+}
+
+/// Refuses settings that do not go together, or not with the volume that is named.
+///
+/// # Errors
+/// Which, and what to do.
+pub fn check_together(settings: &[Setting], volume: Option<&str>) -> Result<(), SettingError> {
+    let mut keys = Vec::new();
+    for setting in settings {
+        let text = setting.to_string();
+        let key = text.split('=').next().unwrap_or_default().to_owned();
+        if keys.contains(&key) {
+            return Err(SettingError::Twice(key));
+        }
+        keys.push(key);
+        if let Some(name) = setting.of_cache().filter(|_| volume.is_some()) {
+            return Err(SettingError::OfCache(name));
+        }
+    }
+    Ok(())
 }
 
 impl FromStr for Setting {

@@ -313,6 +313,7 @@ impl Answering for RunningBare {
             Question::Record => bail!("a recording is no single answer"),
             Question::Advice
             | Question::Set { .. }
+            | Question::SetAll { .. }
             | Question::Flush { .. }
             | Question::Detach { .. }
             | Question::Add { .. }

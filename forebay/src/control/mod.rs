@@ -48,6 +48,13 @@ pub enum Question {
         /// The change.
         setting: Setting,
     },
+    /// Change a volume in several ways, or in none if one of them is refused beforehand.
+    SetAll {
+        /// The volume.
+        volume: Option<String>,
+        /// The changes.
+        settings: Vec<Setting>,
+    },
     /// Bring dirty data home; of all volumes if none is named.
     Flush {
         /// The volume.

@@ -1,6 +1,7 @@
 //! A running cache: the common part of the daemon and of the verbs that work without one.
 
 mod adding;
+mod change;
 mod devices;
 pub mod halves;
 mod homecoming;
@@ -25,28 +26,26 @@ use crate::events::Event;
 use crate::interrupt::{Interrupts, spawn};
 use crate::lasting::LastingFile;
 use crate::log::{Log, event};
-use crate::origin;
 use crate::ownership::User;
 use crate::report::{
     AdviceReport, CacheIdentity, CacheReport, LimitsReport, Measured, RecoveryReport, StatsReport,
-    StatusReport, VolumeFacts, VolumeReport, WearFacts, changes, now_seconds,
+    StatusReport, VolumeFacts, VolumeReport, WearFacts, changes,
 };
-use crate::setting::Setting;
 use crate::startup::{Begun, MemoryShares, Prepared, Served};
 use crate::state::{LiveRecord, RecordNote, StateDirectory};
-use crate::superblock::{ONE_STRICT_VOLUME, check_mode, choose_name, system, with_order};
+use crate::superblock::choose_name;
 use crate::watchers::{Figures, Source};
 use anyhow::{Context, Result, bail};
 use engine::effect::{Errno, WriteMode};
 use engine::engine::Engine;
 use engine::format::Superblock;
 use engine::status::{Status, VolumeStatus};
-use engine::units::{SECTOR_BYTES, VOLUMES_MAX, VolumeIndex};
+use engine::units::{VOLUMES_MAX, VolumeIndex};
 use halves::{SharedHalves, Sockets};
 use live::devices::{Device, DeviceSpec};
 use live::server::{
-    Acceptor, Config, ControlError, ControlOp, ExportConfig, Handle, ListenAddress,
-    SOCKET_PERMISSIONS_DEFAULT, Server, TlsError,
+    Acceptor, Config, ControlError, ExportConfig, Handle, ListenAddress, SOCKET_PERMISSIONS_DEFAULT, Server,
+    TlsError,
 };
 use notices::{abandon, doubt, notices};
 use sampling::Sampling;
@@ -579,96 +578,6 @@ impl Running {
         choose_name(&names, name)
     }
 
-    /// Changes a volume.
-    ///
-    /// # Errors
-    /// If it cannot be changed so, or not while it runs.
-    pub fn set(&self, volume: Option<&str>, setting: Setting) -> Result<()> {
-        if let Setting::Kept(kept) = setting
-            && kept.key().is_of_cache()
-        {
-            return self.keep_of_cache(volume, kept);
-        }
-        let index = self.choose(&self.picture()?, volume)?;
-        let served = &*self.served(index)?;
-        self.tell_time()?;
-        match setting {
-            Setting::Mode(mode) => self.set_mode(served, mode),
-            Setting::SizeOfOrigin => self.set_size(served),
-            Setting::Kept(kept) => self.keep(served, kept),
-            Setting::Order(is_strict) => self.set_order(served, is_strict),
-            Setting::GiveUpLost => self.request(served, ControlOp::GiveUpLost, "cannot give up what is lost"),
-            Setting::OriginChanged | Setting::OriginChangedDiscardDirty => {
-                bail!("an origin cannot change under a running daemon; stop it first, then set {setting}")
-            }
-        }
-    }
-
-    /// Tells the engine the time of day, for what it notes of the change of a setting that follows.
-    fn tell_time(&self) -> Result<()> {
-        let now = now_seconds();
-        Ok(self.handle.with_core(move |engine| engine.tell_time(now))?)
-    }
-
-    fn request(&self, served: &Served, op: ControlOp, what: &str) -> Result<()> {
-        self.handle.request(served.index, op).with_context(|| format!("{what} of volume {}", served.name))
-    }
-
-    fn set_mode(&self, served: &Served, mode: WriteMode) -> Result<()> {
-        let era = self.era();
-        let identity = &era.identity;
-        check_mode(&identity.profile, &identity.composition, identity.ephemeral, mode)?;
-        if let Some(origin) = &served.origin {
-            origin::check_mode(origin, mode)?;
-            self.claim(origin, mode)?;
-        }
-        let _held = self.note_lock.lock().unwrap_or_else(PoisonError::into_inner);
-        self.record.change_volume(served.id.0, |note| {
-            note.may_be_dirty |= mode == WriteMode::Writeback;
-            note.read_only = mode == WriteMode::Readonly;
-            if let Some(record) = &mut note.record {
-                mode.name().clone_into(&mut record.mode);
-            }
-        })?;
-        self.request(served, ControlOp::SetMode(mode), "cannot set the mode")?;
-        self.handle
-            .set_read_only(served.index, mode == WriteMode::Readonly)
-            .with_context(|| format!("cannot announce the mode of volume {}", served.name))
-    }
-
-    fn set_order(&self, served: &Served, is_strict: bool) -> Result<()> {
-        let identity = &self.era().identity;
-        let order = if is_strict { "strict" } else { "free" };
-        with_order(&identity.profile, &identity.composition, Some(order))?;
-        if is_strict && self.volumes.all().len() > 1 {
-            bail!("{ONE_STRICT_VOLUME}; give this volume a cache of its own");
-        }
-        self.request(served, ControlOp::SetOrder(is_strict), "cannot change the order")
-    }
-
-    fn set_size(&self, served: &Served) -> Result<()> {
-        let origin =
-            served.origin.as_ref().with_context(|| format!("volume {} has no origin", served.name))?;
-        let now_bytes = origin
-            .measure()
-            .map_err(system)
-            .with_context(|| format!("cannot ask the origin of volume {} for its size", served.name))?;
-        origin::check_size(origin)?;
-        let volume_bytes = self.volume(served)?.size_bytes;
-        if now_bytes < volume_bytes {
-            bail!(
-                "the origin of volume {} has shrunk from {volume_bytes} to {now_bytes} bytes; give it its size back",
-                served.name
-            );
-        }
-        if now_bytes == volume_bytes {
-            bail!("volume {} has the size of its origin already", served.name);
-        }
-        let sectors = now_bytes / SECTOR_BYTES;
-        self.request(served, ControlOp::SetSize { sectors }, "cannot set the size")?;
-        self.record.change_volume(served.id.0, |note| note.size_bytes = now_bytes)
-    }
-
     /// Takes `may_be_dirty` away from volumes that have nothing dirty and are not in writeback.
     ///
     /// # Errors
@@ -758,6 +667,10 @@ impl Answering for Running {
             Question::Record => bail!("a recording is no single answer"),
             Question::Set { volume, setting } => {
                 self.set(volume.as_deref(), setting)?;
+                Ok(Answer::Set)
+            }
+            Question::SetAll { volume, settings } => {
+                self.set_all(volume.as_deref(), &settings)?;
                 Ok(Answer::Set)
             }
             Question::Flush { volume } => self.flush(volume.as_deref(), on_progress).map(Answer::Flushed),

@@ -42,7 +42,6 @@ impl Running {
 
     /// Keeps a setting of a volume, and works by it from now on.
     pub(super) fn keep(&self, served: &Served, kept: Kept) -> Result<()> {
-        self.check_kept(kept)?;
         self.record.change(|record| record.keep(&served.name, kept))?;
         self.apply_settings_of(served)
     }

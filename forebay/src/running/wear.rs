@@ -3,7 +3,7 @@
 use super::Running;
 use crate::report::now_seconds;
 use crate::setting::Kept;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use engine::effect::WearBudget;
 use engine::status::Status;
 use live::server::ControlOp;
@@ -21,10 +21,7 @@ fn still_spent_bytes(day_bytes: u64, (noted_bytes, noted_at): (u64, u64), now: u
 
 impl Running {
     /// Keeps a setting of the whole cache, and works by it from now on.
-    pub(super) fn keep_of_cache(&self, volume: Option<&str>, kept: Kept) -> Result<()> {
-        if volume.is_some() {
-            bail!("{} is of the whole cache; leave the volume out", kept.key().name());
-        }
+    pub(super) fn keep_of_cache(&self, kept: Kept) -> Result<()> {
         self.note_wear(&self.picture()?)?;
         self.record.change(|record| record.keep("", kept))?;
         self.apply_wear_budget()

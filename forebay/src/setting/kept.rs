@@ -237,6 +237,19 @@ impl VolumeSettings {
         }
     }
 
+    /// Refuses to keep a larger part of a cache of so many bytes for the volume than it may have.
+    ///
+    /// # Errors
+    /// [`SettingError::Room`].
+    pub fn check_room(&self, cache_bytes: u64) -> Result<(), SettingError> {
+        match (self.cache_min, self.cache_max) {
+            (Some(min), Some(max)) if min.of(cache_bytes) > max.of(cache_bytes) => {
+                Err(SettingError::Room { min, max })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Each of them, in the order of [`Key::ALL`].
     #[must_use]
     pub fn each(&self) -> Vec<Kept> {

@@ -10,7 +10,7 @@ use crate::origin;
 use crate::output::{Output, Size};
 use crate::ownership::follow;
 use crate::running::{self, Doors};
-use crate::setting::{Kept, Setting};
+use crate::setting::{Kept, Key, Setting, VolumeSettings, check_together};
 use crate::startup::{self, index_bytes, renumber};
 use crate::state::StateDirectory;
 use crate::superblock;
@@ -24,10 +24,24 @@ use std::io::Write;
 
 pub(super) fn run(arguments: &Set) -> Result<()> {
     let (volume, settings) = sort(&arguments.words)?;
-    for setting in settings {
-        set(arguments, volume, setting)?;
+    check_together(&settings, volume)?;
+    if arguments.origin.is_some() && !settings.iter().any(|setting| setting.is_about_origin()) {
+        bail!(
+            "--origin goes with origin=changed only; to serve from another place use forebay serve --origin"
+        );
     }
-    Ok(())
+    let Some(mut daemon) = Connection::open(&arguments.cache)? else {
+        return set_without_daemon(arguments, volume, settings);
+    };
+    let volume = volume.map(str::to_owned);
+    let question = match settings[..] {
+        [setting] => Question::Set { volume, setting },
+        _ => Question::SetAll { volume, settings },
+    };
+    match daemon.ask(&question, |_| ())? {
+        Answer::Set => Ok(()),
+        other => super::unexpected(&other),
+    }
 }
 
 fn sort(words: &[Word]) -> Result<(Option<&str>, Vec<Setting>)> {
@@ -42,42 +56,80 @@ fn sort(words: &[Word]) -> Result<(Option<&str>, Vec<Setting>)> {
             Word::Setting(setting) => settings.push(*setting),
         }
     }
-    if settings.is_empty() {
-        bail!("nothing to set; write KEY=VALUE, for example mode=writethrough");
+    if let (Some(volume), true) = (volume, settings.is_empty()) {
+        bail!("nothing is said to set of volume {volume}; write KEY=VALUE, for example mode=writethrough");
     }
     Ok((volume, settings))
 }
 
-fn set(arguments: &Set, volume: Option<&str>, setting: Setting) -> Result<()> {
-    let is_about_origin = matches!(setting, Setting::OriginChanged | Setting::OriginChangedDiscardDirty);
-    if arguments.origin.is_some() && !is_about_origin {
-        bail!(
-            "--origin goes with origin=changed only; to serve from another place use forebay serve --origin"
-        );
+fn set_without_daemon(arguments: &Set, volume: Option<&str>, settings: Vec<Setting>) -> Result<()> {
+    // An origin that changed keeps the cache from running.
+    let (of_origin, others): (Vec<Setting>, Vec<Setting>) =
+        settings.into_iter().partition(|setting| setting.is_about_origin());
+    let must_run = |setting: &Setting| matches!(setting, Setting::GiveUpLost | Setting::Order(_));
+    let must_run = others.iter().any(must_run);
+    if !must_run {
+        look_ahead(arguments, volume, &others)?;
     }
-    if let Some(mut daemon) = Connection::open(&arguments.cache)? {
-        let question = Question::Set { volume: volume.map(str::to_owned), setting };
-        return match daemon.ask(&question, |_| ())? {
-            Answer::Set => Ok(()),
-            other => super::unexpected(&other),
-        };
+    of_origin.into_iter().try_for_each(|setting| edit(arguments, volume, setting))?;
+    if must_run {
+        // One session does all: it has the lock until it ends, and an order may be what a mode needs.
+        return set_while_running(arguments, volume, others);
     }
-    match setting {
-        Setting::GiveUpLost | Setting::Order(_) => set_while_running(arguments, volume, setting),
+    others.into_iter().try_for_each(|setting| match setting {
         Setting::Kept(kept) => keep(arguments, volume, kept),
         _ => edit(arguments, volume, setting),
-    }
+    })
 }
 
 /// Lost blocks are known to a running cache only, and only that can bring home what is dirty before the order changes.
-fn set_while_running(arguments: &Set, volume: Option<&str>, setting: Setting) -> Result<()> {
+fn set_while_running(arguments: &Set, volume: Option<&str>, settings: Vec<Setting>) -> Result<()> {
     let interrupts = Interrupts::install(1)?;
     let options = RunOptions::default();
     let state = StateDirectory::find(arguments.places.state_dir.as_deref())?;
     let prepared = startup::prepare(&arguments.cache, &options, state, &interrupts)?;
     let doors = Doors::none(options.device_timeout);
     let volume = volume.map(str::to_owned);
-    running::run(prepared, doors, &interrupts, move |running| running.set(volume.as_deref(), setting))
+    running::run(prepared, doors, &interrupts, move |running| running.set_all(volume.as_deref(), &settings))
+}
+
+/// Refuses settings of which one cannot be, before the first of them is set.
+fn look_ahead(arguments: &Set, volume: Option<&str>, settings: &[Setting]) -> Result<()> {
+    if settings.is_empty() {
+        return Ok(());
+    }
+    let spec = &arguments.cache;
+    let state = StateDirectory::find(arguments.places.state_dir.as_deref())?;
+    let mut image = halves::find(spec, None, Access::ReadOnlyExclusive, Some(&state))?.image;
+    let mut superblock = superblock::load(&mut image, &spec.to_string())?;
+    let composition = superblock::composition(&superblock, &spec.to_string())?;
+    let mut kept_together = Vec::new();
+    let mut is_about_room = false;
+    if settings.iter().any(|setting| setting.of_cache().is_none()) {
+        let index = superblock::choose(&superblock, volume)?;
+        if settings.contains(&Setting::SizeOfOrigin) {
+            set_size(&mut superblock, index, spec)?;
+        }
+        let notes = state.load_or_new(&superblock.set_id)?;
+        kept_together.extend_from_slice(notes.settings_of(&record(&mut superblock, index).name));
+    }
+    for setting in settings {
+        match *setting {
+            Setting::Kept(kept) => {
+                superblock::check_kept(&superblock.profile, &composition, kept)?;
+                is_about_room |= matches!(kept.key(), Key::CacheMin | Key::CacheMax);
+                kept_together.push(kept);
+            }
+            Setting::Mode(mode) => {
+                superblock::check_mode(&superblock.profile, &composition, superblock.is_ephemeral, mode)?;
+            }
+            _ => (),
+        }
+    }
+    if is_about_room {
+        VolumeSettings::of(kept_together).check_room(superblock.cache_bytes)?;
+    }
+    Ok(())
 }
 
 /// Notes a setting that the next daemon works by.
@@ -87,16 +139,11 @@ fn keep(arguments: &Set, volume: Option<&str>, kept: Kept) -> Result<()> {
     let mut found = halves::open(spec, Access::Exclusive)?;
     let superblock = superblock::load(&mut found.image, &spec.to_string())?;
     let name = if kept.key().is_of_cache() {
-        if volume.is_some() {
-            bail!("{} is of the whole cache; leave the volume out", kept.key().name());
-        }
         None
     } else {
         let index = superblock::choose(&superblock, volume)?;
         superblock.volumes[index.at()].as_ref().map(|record| record.name.as_str())
     };
-    let composition = superblock::composition(&superblock, &spec.to_string())?;
-    superblock::check_kept(&superblock.profile, &composition, kept)?;
     let state = StateDirectory::find(arguments.places.state_dir.as_deref())?;
     let mut record = state.load_or_new(&superblock.set_id)?;
     record.keep(name.unwrap_or_default(), kept);

@@ -31,6 +31,7 @@ mod scene;
 mod scrub;
 mod serve;
 mod service;
+mod set;
 mod slots;
 mod sockets;
 mod standing;
