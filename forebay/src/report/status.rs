@@ -76,6 +76,9 @@ pub struct VolumeReport {
     pub mode: String,
     /// The mode that writes follow.
     pub mode_target: String,
+    /// Whether it writes through until both halves of the mirrored cache count, although its mode is writeback.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lone_half: bool,
     /// The mode that the configuration file says, if it says one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode_configured: Option<String>,
@@ -343,6 +346,7 @@ impl VolumeReport {
             device: None,
             mode: status.mode.name().to_owned(),
             mode_target: status.mode_target.name().to_owned(),
+            lone_half: false,
             mode_configured: None,
             limits: LimitsReport::default(),
             destage_held_back: status.is_held_back,
@@ -359,6 +363,14 @@ impl VolumeReport {
             origin_away_because: None,
             uncached: status.uncached,
             destage_bytes_per_second: 0,
+        }
+    }
+
+    /// Tells of a volume whose own mode is writeback, and which writes through because one half alone counts.
+    pub fn note_own_mode(&mut self, own: WriteMode) {
+        if own == WriteMode::Writeback && self.mode_target == WriteMode::Writethrough.name() {
+            self.lone_half = true;
+            own.name().clone_into(&mut self.mode_target);
         }
     }
 
@@ -380,6 +392,7 @@ impl VolumeReport {
             device: None,
             mode: WriteMode::Passthrough.name().to_owned(),
             mode_target: WriteMode::Passthrough.name().to_owned(),
+            lone_half: false,
             mode_configured: None,
             limits: LimitsReport::default(),
             destage_held_back: false,
@@ -401,6 +414,7 @@ impl VolumeReport {
 }
 
 /// Identity of a cache in its report.
+#[derive(Clone)]
 pub struct CacheIdentity {
     /// Its device.
     pub device: String,
@@ -629,7 +643,9 @@ impl VolumeReport {
         if let Some(device) = &self.device {
             writeln!(to, "device     {device}")?;
         }
-        if self.mode == self.mode_target {
+        if self.lone_half {
+            writeln!(to, "mode       {}, written through until both halves count", self.mode_target)?;
+        } else if self.mode == self.mode_target {
             writeln!(to, "mode       {}", self.mode)?;
         } else {
             writeln!(to, "mode       {} until drained, then {}", self.mode, self.mode_target)?;

@@ -260,12 +260,23 @@ impl Running {
         let names = self.halves.lock().names.clone();
         self.record.claim_names(&self.names(), names.as_ref())?;
         self.note_superblock();
+        let device = spec.absolute().to_string();
+        if era.identity.device == old {
+            self.call(&device);
+        }
         Ok(Rejoined {
-            cache: era.identity.device.clone(),
-            device: spec.absolute().to_string(),
+            cache: self.era().identity.device.clone(),
+            device,
             old,
             seconds: began.elapsed().as_secs_f64(),
         })
+    }
+
+    /// Calls the cache by another name in reports: the device that gave it the former one is no part of it any more.
+    fn call(&self, device: &str) {
+        let mut next = Era::clone(&self.era());
+        device.clone_into(&mut next.identity.device);
+        *self.era.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
     }
 
     /// Refuses a device that cannot be a half of this cache.

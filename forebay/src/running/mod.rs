@@ -124,6 +124,7 @@ pub struct Running {
 }
 
 /// A cache, from the beginning of a session with it to the end.
+#[derive(Clone)]
 pub struct Era {
     /// The cache as the operator named it.
     pub name: DeviceSpec,
@@ -447,7 +448,13 @@ impl Running {
             configured: self.differing_settings(&volume.name).iter().map(ToString::to_string).collect(),
             ..self.report(volume)
         });
-        let volumes = volumes.collect();
+        let mut volumes: Vec<VolumeReport> = volumes.collect();
+        if status.cache.pair.is_some() {
+            let own_modes = self.own_modes()?;
+            for (report, volume) in volumes.iter_mut().zip(&status.volumes) {
+                own_modes[volume.index.at()].into_iter().for_each(|own| report.note_own_mode(own));
+            }
+        }
         let history = self.handle.with_core(|engine| changes(&engine.superblock().history))?;
         // The last look may be a second old.
         let is_dirty = status.volumes.iter().any(|volume| volume.dirty_bytes > 0);
@@ -518,6 +525,14 @@ impl Running {
         }
         report.device = self.device_of(status.index);
         report
+    }
+
+    /// The modes on record, by slot: one half of a mirrored cache alone writes through, whatever they are.
+    fn own_modes(&self) -> Result<Vec<Option<WriteMode>>> {
+        let modes = |superblock: &Superblock| {
+            superblock.volumes.iter().map(|record| record.as_ref().map(|record| record.mode)).collect()
+        };
+        Ok(self.handle.with_core(move |engine| modes(engine.superblock()))?)
     }
 
     /// Its statistics.

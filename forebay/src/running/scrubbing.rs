@@ -225,7 +225,7 @@ impl<'a> Pass<'a> {
 
     /// Compares some more; false at the end.
     fn step(&mut self) -> Result<bool> {
-        if !Arc::ptr_eq(&self.era, &self.running.era()) {
+        if self.era.identity.set_id != self.running.era().identity.set_id {
             bail!("another cache took the place of the one that was scrubbed; run it again");
         }
         match self.at {

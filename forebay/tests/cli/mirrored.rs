@@ -214,8 +214,15 @@ fn a_cache_goes_on_without_one_of_its_devices() {
     daemon.write("disk", change);
     let status = scene.status();
     assert_eq!(standings(&status), ["out", "in"]);
-    assert_eq!(status["volumes"][0]["mode_target"], "writethrough", "what is dirty is on one device alone");
+    let volume = &status["volumes"][0];
+    assert_eq!(
+        (&volume["mode_target"], &volume["lone_half"]),
+        (&"writeback".into(), &true.into()),
+        "{volume}"
+    );
+    assert_eq!(volume["mode"], "writethrough", "what is dirty is on one device alone");
     let text = place.done(&["status", &mirror]);
+    assert!(text.contains("mode       writeback, written through until both halves count"), "{text}");
     assert!(text.contains("DEGRADED") && text.contains("--mirror"), "{text}");
     place.refused(&["replace", cache, "--mirror", &mirror], 1, &["is the half that counts"]);
     let small = place.file("small.img", 40 * MIB);
@@ -229,7 +236,9 @@ fn a_cache_goes_on_without_one_of_its_devices() {
     assert_eq!((&rejoined["device"], &rejoined["old"]), (&used.clone().into(), &cache.clone().into()));
     let status: Value = serde_json::from_str(&place.done(&["status", &used, "--json"])).unwrap();
     assert_eq!(standings(&status), ["in", "in"]);
-    assert_eq!(status["volumes"][0]["mode_target"], "writeback");
+    let volume = &status["volumes"][0];
+    assert_eq!((&volume["mode_target"], &volume["lone_half"]), (&"writeback".into(), &Value::Null));
+    assert_eq!(status["cache"]["device"], used.as_str(), "the former device is no part of it");
     // A read would bring clean data, of which each has its own.
     daemon.stop();
     assert!(are_same(&used, &mirror));
