@@ -13,6 +13,10 @@ const REPEAT: Duration = Duration::from_secs(10);
 const REFRESH: Duration = Duration::from_millis(100);
 /// A job that is done sooner shows no bar.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// A job that waits for a device is told of after this long.
+const WAITS: Duration = Duration::from_secs(3);
+/// And again each time after this long.
+const STILL_WAITS: Duration = Duration::from_secs(60);
 /// Characters of a bar.
 const BAR: u64 = 30;
 
@@ -22,6 +26,8 @@ pub struct Meter {
     is_terminal: bool,
     is_line_open: bool,
     last_shown: Option<Instant>,
+    /// When the job began to wait, or was told to.
+    waits_since: Option<(Instant, Duration)>,
     rate: Rate,
 }
 
@@ -35,6 +41,7 @@ impl Meter {
             is_terminal,
             is_line_open: false,
             last_shown: None,
+            waits_since: None,
             rate: Rate::default(),
         }
     }
@@ -42,6 +49,7 @@ impl Meter {
     /// Shows the progress.
     pub fn show(&mut self, progress: &Progress) {
         let now = Instant::now();
+        self.tell_of_waiting(now, progress.waits_for.as_deref());
         self.rate.record(now, progress);
         let is_due = self.is_terminal || self.last_shown.is_none_or(|last| now - last >= REPEAT);
         if !self.is_shown || !is_due {
@@ -50,6 +58,21 @@ impl Meter {
         self.last_shown = Some(now);
         let line = self.rate.line(progress);
         self.print(&line);
+    }
+
+    /// Says for what the job waits, whether progress is shown or not: it would seem to hang.
+    fn tell_of_waiting(&mut self, now: Instant, waits_for: Option<&str>) {
+        let Some(reason) = waits_for else {
+            self.waits_since = None;
+            return;
+        };
+        let (since, patience) = *self.waits_since.get_or_insert((now, WAITS));
+        if now - since >= patience {
+            self.waits_since = Some((now, STILL_WAITS));
+            let clear = if std::mem::take(&mut self.is_line_open) { "\r\x1b[K" } else { "" };
+            // As below.
+            let _ = writeln!(io::stderr(), "{clear}waiting: {reason}");
+        }
     }
 
     fn print(&mut self, line: &str) {
@@ -172,7 +195,7 @@ mod tests {
     use super::*;
 
     fn progress(left_bytes: u64) -> Progress {
-        Progress { volume: "disk".to_owned(), phase: Phase::Flushing, left_bytes }
+        Progress { volume: "disk".to_owned(), phase: Phase::Flushing, left_bytes, waits_for: None }
     }
 
     #[test]

@@ -175,6 +175,9 @@ pub struct Progress {
     pub phase: Phase,
     /// Bytes that are left.
     pub left_bytes: u64,
+    /// The reason why nothing goes on; absent if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
 }
 
 /// A part of a long job.

@@ -349,7 +349,8 @@ impl Running {
             let status = self.picture()?;
             let Some(half) = status.cache.pair.map(|pair| pair.halves[half.at()]) else { continue };
             let left_bytes = half.to_copy_bytes.saturating_sub(half.copied_bytes);
-            let progress = Progress { volume: name.to_string(), phase: Phase::Copying, left_bytes };
+            let progress =
+                Progress { volume: name.to_string(), phase: Phase::Copying, left_bytes, waits_for: None };
             if is_heard && on_progress(progress).is_break() {
                 if self.nbd.is_empty() {
                     bail!("it was interrupted; run it again to begin anew");

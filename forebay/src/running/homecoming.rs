@@ -3,11 +3,12 @@
 use super::Running;
 use crate::configuration::Configuration;
 use crate::control::{Detached, Flushed, Phase, Progress};
-use crate::output::Size;
+use crate::output::{Count, Size};
 use crate::startup::Served;
 use crate::superblock::system;
 use anyhow::{Context, Result, anyhow, bail};
 use engine::effect::Errno;
+use engine::status::{VolumeState, VolumeStatus};
 use engine::units::{BLOCK_BYTES, VOLUMES_MAX, VolumeIndex};
 use live::devices::{self, Access, BlockingDevice, Device, DeviceError};
 use live::server::{ControlError, ControlOp, Pending};
@@ -27,6 +28,20 @@ const READ_TRIES_MAX: u32 = 50;
 enum Drained {
     Wholly,
     Interrupted { left_bytes: u64 },
+}
+
+/// The reason why a volume's dirty data does not go home now, if there is one.
+fn waits_for(served: &Served, volume: &VolumeStatus) -> Option<String> {
+    let name = &served.name;
+    if let Some(away) = served.origin.as_ref().and_then(Device::away) {
+        let seconds = away.lasts.as_secs();
+        return Some(format!("the origin of volume {name} is away for {seconds} s: {}", away.reason));
+    }
+    let fails = matches!(volume.state, VolumeState::OriginFailing | VolumeState::OriginAbsent);
+    fails.then(|| {
+        let errors = Count(volume.origin_errors, "operation", "operations");
+        format!("the origin of volume {name} fails, {errors} so far; it is tried again")
+    })
 }
 
 impl Running {
@@ -107,8 +122,10 @@ impl Running {
                 }
                 Some(Err(error)) => return Err(self.not_flushed(served, error)),
                 None => {
-                    let left_bytes = self.volume(served)?.dirty_bytes;
-                    let progress = Progress { volume: name.clone(), phase: Phase::Flushing, left_bytes };
+                    let volume = self.volume(served)?;
+                    let (left_bytes, waits_for) = (volume.dirty_bytes, waits_for(served, &volume));
+                    let phase = Phase::Flushing;
+                    let progress = Progress { volume: name.clone(), phase, left_bytes, waits_for };
                     if on_progress(progress).is_break() {
                         return Ok(Drained::Interrupted { left_bytes });
                     }
@@ -257,7 +274,8 @@ impl Running {
             }
             done_bytes += (run.end - run.start) * BLOCK_BYTES;
             let left_bytes = total_bytes - done_bytes;
-            let progress = Progress { volume: name.clone(), phase: Phase::Comparing, left_bytes };
+            let progress =
+                Progress { volume: name.clone(), phase: Phase::Comparing, left_bytes, waits_for: None };
             if on_progress(progress).is_break() {
                 bail!(
                     "comparing volume {name} was interrupted and it was not detached; restart the daemon to serve it again"

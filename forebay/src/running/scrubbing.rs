@@ -336,7 +336,12 @@ impl<'a> Pass<'a> {
             self.running.picture()?.volumes.iter().map(|volume| volume.cached_bytes).sum();
         let left_bytes = cached_bytes.saturating_sub(self.done_bytes);
         self.running.scrubbing.left_bytes.store(left_bytes.max(1), Ordering::SeqCst);
-        Ok(Progress { volume: self.era.identity.device.clone(), phase: Phase::Scrubbing, left_bytes })
+        Ok(Progress {
+            volume: self.era.identity.device.clone(),
+            phase: Phase::Scrubbing,
+            left_bytes,
+            waits_for: None,
+        })
     }
 
     /// All was compared: says how it went, and notes it.

@@ -317,8 +317,12 @@ impl WarmUp<'_> {
         left: u64,
         on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<()> {
-        let progress =
-            Progress { volume: volume.to_owned(), phase: Phase::Warming, left_bytes: left * BLOCK_BYTES };
+        let progress = Progress {
+            volume: volume.to_owned(),
+            phase: Phase::Warming,
+            left_bytes: left * BLOCK_BYTES,
+            waits_for: None,
+        };
         if on_progress(progress).is_break() {
             bail!("warming was interrupted with {} left; run it again to go on", Size(left * BLOCK_BYTES));
         }

@@ -40,5 +40,6 @@ mod succession;
 mod top;
 mod traces;
 mod versions;
+mod waiting;
 mod warm;
 mod web;
