@@ -3,6 +3,7 @@
 
 use super::Running;
 use crate::origin;
+use crate::ownership::check_start;
 use crate::report::now_seconds;
 use crate::setting::{Kept, Key, Setting, VolumeSettings, check_together};
 use crate::startup::Served;
@@ -81,7 +82,7 @@ impl Running {
                 check_mode(&identity.profile, &outlook.composition, identity.ephemeral, mode)?;
                 if let Some(origin) = &served.origin {
                     origin::check_mode(origin, mode)?;
-                    self.claim(origin, mode)?;
+                    check_start(&self.state, origin, era.user(mode))?;
                 }
                 outlook.mode = mode;
             }
@@ -148,6 +149,9 @@ impl Running {
     }
 
     fn set_mode(&self, served: &Served, mode: WriteMode) -> Result<()> {
+        if let Some(origin) = &served.origin {
+            self.claim(origin, mode)?;
+        }
         let _held = self.note_lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.record.change_volume(served.id.0, |note| {
             note.may_be_dirty |= mode == WriteMode::Writeback;

@@ -146,7 +146,7 @@ pub struct Era {
 
 impl Era {
     /// The cache as a user of an origin in that mode.
-    fn user(&self, mode: WriteMode) -> User<'_> {
+    pub(super) fn user(&self, mode: WriteMode) -> User<'_> {
         User { cache: &self.name, set_id: &self.identity.set_id, mode }
     }
 
