@@ -332,9 +332,9 @@ impl<C: Core> Driver<C> {
     pub(crate) fn withdraw(&mut self, volume: VolumeIndex, is_unwanted: impl Fn(&Asker) -> bool) {
         let unanswered = &self.unanswered;
         let is_unwanted = |request: &Request| is_unwanted(&unanswered[key_of(request.id)].asker);
-        let mut withdrawn = self.queues.withdraw(volume, &is_unwanted);
+        let mut withdrawn = self.queues.withdraw(volume, is_unwanted);
         if self.brakes.are_any_on() {
-            withdrawn.extend(self.brakes.withdraw(volume, &is_unwanted));
+            withdrawn.extend(self.brakes.withdraw(volume, is_unwanted));
         }
         for request in withdrawn {
             // The core would have released it.
