@@ -259,19 +259,10 @@ impl TestLog {
     /// Appends a batch of that many payload blocks; the head of a new segment goes with it or, if `dice` say so, alone.
     pub fn append(&mut self, payload: u32, dice: &mut Dice) {
         let sequence = self.next_sequence;
-        let header_blocks = header_blocks_for(2, payload as usize);
-        let needed = header_blocks + payload + 2;
+        let needed = header_blocks_for(2, payload as usize) + payload + 2;
         if self.open.as_ref().is_some_and(|open| open.next_block + needed > GEOMETRY.segment_blocks) {
             self.seal();
         }
-        let mut head_bytes = Vec::new();
-        if self.open.is_none() {
-            head_bytes = self.open_segment();
-        }
-        let (segment, generation, block) = {
-            let open = self.open.as_ref().unwrap();
-            (open.segment, open.generation, open.next_block)
-        };
         let entry = |kind, start: u64, blocks: u32, payload_blocks| Entry {
             kind,
             ring: 0,
@@ -285,58 +276,30 @@ impl TestLog {
         if payload > 0 {
             entries.push(entry(EntryKind::Dirty, sequence * 64, payload, payload));
         }
-        let mut bytes = vec![0; (header_blocks + payload) as usize * BLOCK];
-        let (header_bytes, payload_bytes) = bytes.split_at_mut(header_blocks as usize * BLOCK);
-        for block in payload_bytes.chunks_mut(BLOCK) {
-            let word = dice.roll().to_le_bytes();
-            block.chunks_mut(8).for_each(|chunk| chunk.copy_from_slice(&word));
-        }
-        let checksums: Vec<u32> = payload_bytes.chunks(BLOCK).map(payload_checksum).collect();
-        let header = BatchHeader {
-            set_id: self.superblock.set_id,
-            session: self.superblock.session,
-            generation,
-            sequence,
-            previous_checksum: self.chain,
-            flushed_sequence: self.flushed,
-            floor_sequence: self.floor,
-            oldest_dirty_sequence: self.floor,
-        };
-        self.chain = header.encode(&entries, &checksums, header_bytes);
-        let open = self.open.as_mut().unwrap();
-        open.summary.push(sequence, block, block + header_blocks, &entries, &checksums);
-        open.next_block += header_blocks + payload;
-        if !head_bytes.is_empty() && dice.one_in(2) {
-            head_bytes.append(&mut bytes);
-            self.disk.write(GEOMETRY.offset_bytes(segment, 0), &head_bytes).unwrap();
-        } else {
-            if !head_bytes.is_empty() {
-                self.disk.write(GEOMETRY.offset_bytes(segment, 0), &head_bytes).unwrap();
-            }
-            self.disk.write(GEOMETRY.offset_bytes(segment, block), &bytes).unwrap();
-        }
-        self.history.insert(sequence, Appended { entries, checksums, segment, header_block: block });
+        let behind: Vec<Vec<u8>> =
+            (0..payload).map(|_| dice.roll().to_le_bytes().repeat(BLOCK / 8)).collect();
+        let checksums = behind.iter().map(|block| payload_checksum(block)).collect();
+        let is_head_with_it = self.open.is_none() && dice.one_in(2);
+        self.put(entries, &behind, checksums, is_head_with_it);
         if self.carriers.back().is_none_or(|(floor, _)| *floor < self.floor) {
             self.carriers.push_back((self.floor, sequence));
         }
-        self.next_sequence += 1;
     }
 
     /// Appends a batch of those entries; `behind` are the blocks behind its header, `checksums` one for each payload block.
     /// Returns its sequence.
     pub fn append_entries(&mut self, entries: Vec<Entry>, behind: &[Vec<u8>], checksums: Vec<u32>) -> u64 {
+        self.put(entries, behind, checksums, false);
+        self.next_sequence - 1
+    }
+
+    fn put(&mut self, entries: Vec<Entry>, behind: &[Vec<u8>], checksums: Vec<u32>, is_head_with_it: bool) {
         let sequence = self.next_sequence;
-        let mut head_bytes = Vec::new();
-        if self.open.is_none() {
-            head_bytes = self.open_segment();
-        }
+        let mut head_bytes = if self.open.is_none() { self.open_segment() } else { Vec::new() };
         let (segment, generation, block) = {
             let open = self.open.as_ref().unwrap();
             (open.segment, open.generation, open.next_block)
         };
-        if !head_bytes.is_empty() {
-            self.disk.write(GEOMETRY.offset_bytes(segment, 0), &head_bytes).unwrap();
-        }
         let header_blocks = header_blocks_for(entries.len(), checksums.len());
         let mut bytes = vec![0; header_blocks as usize * BLOCK];
         let header = BatchHeader {
@@ -354,10 +317,17 @@ impl TestLog {
         let open = self.open.as_mut().unwrap();
         open.summary.push(sequence, block, block + header_blocks, &entries, &checksums);
         open.next_block += header_blocks + behind.len() as u32;
-        self.disk.write(GEOMETRY.offset_bytes(segment, block), &bytes).unwrap();
+        if is_head_with_it {
+            head_bytes.append(&mut bytes);
+            self.disk.write(GEOMETRY.offset_bytes(segment, 0), &head_bytes).unwrap();
+        } else {
+            if !head_bytes.is_empty() {
+                self.disk.write(GEOMETRY.offset_bytes(segment, 0), &head_bytes).unwrap();
+            }
+            self.disk.write(GEOMETRY.offset_bytes(segment, block), &bytes).unwrap();
+        }
         self.history.insert(sequence, Appended { entries, checksums, segment, header_block: block });
         self.next_sequence += 1;
-        sequence
     }
 
     fn open_segment(&mut self) -> Vec<u8> {
