@@ -7,14 +7,17 @@ mod support;
 use engine::effect::{Effect, Errno, IoId, Request, RequestOp};
 use engine::engine::Busy;
 use engine::memory::Memory;
-use engine::units::Nanos;
+use engine::units::{Nanos, VolumeIndex};
 use forebay_live::buffers::Pool;
+use forebay_live::devices::{Access, open, parse};
+use forebay_live::nbd::client::Client;
 use forebay_live::reactor::Core;
+use forebay_live::server::ExportConfig;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use support::{VOLUME, pattern, serve};
+use support::{VOLUME, pattern, serve_with};
 
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Frames of the longest piece of a read.
@@ -96,12 +99,25 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 fn what_came_of_a_long_read_goes_with_its_client() {
     let counts = Arc::new(Counts::default());
     let core = Scattering { counts: Arc::clone(&counts), ..Scattering::default() };
-    let server = serve("mem:8M", core);
+    // No volume has more than its share of the core.
+    let server = serve_with("mem:8M", core, |config| {
+        for volume in 1..=4 {
+            let device = open(&parse("mem:8M").unwrap(), Access::Exclusive).unwrap();
+            config.exports.push(ExportConfig {
+                volume: VolumeIndex(volume),
+                name: format!("writer{volume}"),
+                size_bytes: device.size_bytes(),
+                min_block_bytes: 512,
+                read_only: false,
+            });
+            config.origins.push(Some(device));
+        }
+    });
     // Each client may hold as much as it leaves: together nearly all.
     let mut clients = Vec::new();
     let mut count = 0;
-    for writes in [500, 500, 500, 240, 120, 60, 30, 15] {
-        let mut client = server.connect();
+    for (volume, writes) in [(1, 500), (2, 500), (3, 500), (4, 240), (4, 120), (4, 60), (4, 30), (4, 15)] {
+        let mut client = Client::connect(&server.address(), &format!("writer{volume}")).unwrap();
         for cookie in 0..writes {
             client.sender().send_write(cookie, 4096 * cookie, &pattern(cookie, 4096), false).unwrap();
         }
