@@ -126,6 +126,8 @@ pub(crate) struct Driver<C> {
     queues: Queues,
     /// Requests of other threads, which wait for the gate alone.
     orders: VecDeque<Request>,
+    /// Something was asked since effects were last carried out.
+    has_asked: bool,
     gate: Gate,
     /// Requests of clients that have to wait for their time.
     pub brakes: Brakes<Request>,
@@ -194,6 +196,7 @@ impl<C: Core> Driver<C> {
             unanswered: Slab::with_capacity(1024),
             queues: Queues::default(),
             orders: VecDeque::new(),
+            has_asked: false,
             gate: Gate::Open,
             brakes: Brakes::new(),
         }
@@ -253,6 +256,7 @@ impl<C: Core> Driver<C> {
     /// Asks the core for something; the reply is left for the asker's reactor.
     pub(crate) fn ask(&mut self, volume: VolumeIndex, op: RequestOp, asker: Asker) {
         let request = Request { id: self.await_answer(asker), volume, op };
+        self.has_asked = true;
         if matches!(asker, Asker::Control(_)) {
             return self.order(request);
         }
@@ -345,7 +349,13 @@ impl<C: Core> Driver<C> {
         }
     }
 
+    /// Whether something was asked since effects were last carried out.
+    pub(crate) fn has_asked(&self) -> bool {
+        self.has_asked
+    }
+
     fn settle(&mut self, backend: &mut Backend, reactor: usize) {
+        self.has_asked = false;
         loop {
             while let Some(effect) = self.core.poll_effect(&mut self.pool) {
                 match effect {

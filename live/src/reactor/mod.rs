@@ -284,8 +284,9 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
                     }
                 }
             }
-            // A reply may have freed memory that a client waits for, and no other event may ever come.
-            let goes_on = any && doors.is_blocked();
+            // A reply may have freed memory that a client waits for, or had its door ask for more, and no other event may ever
+            // come.
+            let goes_on = any && (doors.is_blocked() || turn.driver.has_asked());
             if !goes_on && !turn.driver.wakeups.has_orders(*number) {
                 break;
             }
