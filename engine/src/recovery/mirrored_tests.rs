@@ -138,7 +138,7 @@ impl Image for Bad {
 }
 
 #[test]
-fn a_region_that_one_half_cannot_read_keeps_nobody_from_starting() {
+fn a_region_that_one_half_cannot_read_is_in_nobodys_way() {
     let mut log = mirrored_log();
     let mut dice = Dice(3);
     (0..40).for_each(|_| log.append(3, &mut dice));

@@ -293,17 +293,17 @@ impl<C: Core> Driver<C> {
 
     /// Hands a client's request to the core, or puts it where it waits for that.
     fn hand_over(&mut self, request: Request) {
-        let may_pass = matches!(self.gate, Gate::Open) && self.queues.may_pass(Place::of(&request));
-        if !may_pass || !self.submit(request) {
+        let place = Place::of(&request);
+        let may_pass = matches!(self.gate, Gate::Open) && self.queues.may_pass(place);
+        if !may_pass || !self.submit(request, place) {
             self.queues.push(request);
         }
     }
 
     /// Submits a client's request; whether the core took it.
-    fn submit(&mut self, request: Request) -> bool {
+    fn submit(&mut self, request: Request, place: Place) -> bool {
         let is_taken = self.core.submit(self.now, request, &mut self.pool).is_ok();
         if is_taken {
-            let place = Place::of(&request);
             self.queues.begins(place);
             self.unanswered[key_of(request.id)].place = Some(place);
         }
@@ -323,7 +323,7 @@ impl<C: Core> Driver<C> {
         while matches!(self.gate, Gate::Open)
             && let Some(request) = self.queues.next()
         {
-            if !self.submit(request) {
+            if !self.submit(request, Place::of(&request)) {
                 self.queues.push_first(request);
                 break;
             }

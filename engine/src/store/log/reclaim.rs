@@ -2,7 +2,8 @@
 //!
 //! A segment's summary lists the blocks that were written to it; the index tells which of them still count. Dirty
 //! blocks go home first (or, where an origin fails or has clients to serve, are appended again: rule 9). Blocks that were hit are appended again
-//! as far as the composition's policy says ([`fifo_reinsertion`](crate::policies::replacement::fifo_reinsertion)), before
+//! as far as the composition's policy says ([`fifo_reinsertion`](crate::policies::replacement::fifo_reinsertion)), and all that
+//! lives while little does ([`sparse`](crate::store::log::sparse)), before
 //! them what a volume has up to its minimum ([`room`](crate::machine::room)), and the others are left. Segments are
 //! emptied strictly in order; the next few are listed ahead, so that their dirty blocks go home in one sweep.
 //!
@@ -74,7 +75,7 @@ struct Reclaiming {
     stage: Stage,
     /// Blocks of it that were appended again.
     kept_blocks: u32,
-    /// Blocks among them that stay for their volume's minimum alone.
+    /// Blocks among them that nobody had hit: they stay for their volume's minimum, or in a sparse ring.
     held_blocks: u32,
     /// Up to which entry of the list hits were looked at.
     kept_until: usize,

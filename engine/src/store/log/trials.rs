@@ -27,7 +27,7 @@ pub(crate) struct Trials {
     cache_blocks: u64,
     /// Short first reads that may enter, in parts of a block.
     short_parts: u64,
-    /// Blocks that left the ring of late, and blocks that were hit and stayed.
+    /// Blocks that the ring came round to of late: those that nobody had hit, and those that were hit and stayed.
     left_blocks: u64,
     stayed_blocks: u64,
     /// Hits and blocks of long writes so far, and first reads that they are good for.
@@ -78,7 +78,7 @@ impl Trials {
         self.stayed_blocks * READ_ONE_IN >= self.left_blocks + self.stayed_blocks
     }
 
-    /// The oldest segment was emptied: so many blocks left, and so many had been hit and stay elsewhere.
+    /// The oldest segment was emptied: so many blocks nobody had hit, and so many had been hit and stay elsewhere.
     pub fn tail_left(&mut self, left_blocks: u64, stayed_blocks: u64, segment_blocks: u32) {
         self.left_blocks += left_blocks;
         self.stayed_blocks += stayed_blocks;
