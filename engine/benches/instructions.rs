@@ -11,7 +11,7 @@
 //! The program itself prints a line for each load: `name;requests;limit`.
 
 use forebay_engine::composition::Composition;
-use forebay_engine::effect::{Effect, Errno, Io, IoId, Request, RequestId, RequestOp, Target, WriteMode};
+use forebay_engine::effect::{Effect, Errno, Io, IoId, Request, RequestId, RequestOp, Target};
 use forebay_engine::engine::Engine;
 use forebay_engine::format::{LASTING_BYTES, Superblock, VolumeRecord};
 use forebay_engine::image::{Image, ReadAt};
@@ -354,38 +354,13 @@ impl Image for Disk {
 /// Writes an empty cache of the profile `forebay` with one volume.
 fn format(disk: &mut Disk) {
     let composition = Composition::forebay();
-    let mut superblock = Superblock {
-        set_id: *b"any sixteen byte",
-        update: 1,
-        session: 1,
-        cut_sequence: 0,
-        flushed_sequence: 0,
-        base_sequence: 1,
-        ordered_sequence: 0,
-        history: Default::default(),
-        line: Default::default(),
-        clean_stop: true,
-        lasting_boot: [0; 16],
-        is_ephemeral: false,
-        is_mirrored: false,
-        cache_bytes: disk.size_bytes(),
-        layout: composition.divide(disk.size_bytes()).expect("the cache is large enough"),
-        profile: "forebay".into(),
+    let layout = composition.divide(disk.size_bytes()).expect("the cache is large enough");
+    let volume = VolumeRecord::new(VolumeId(1), "counted", "nothing", ORIGIN_BLOCKS * SECTORS_PER_BLOCK);
+    let superblock = Superblock {
         composition: composition.text(),
-        next_volume_id: 2,
-        volumes: Default::default(),
-    };
-    superblock.volumes[VOLUME.at()] = Some(VolumeRecord {
-        id: VolumeId(1),
-        name: "counted".into(),
-        origin: "nothing".into(),
-        identity: String::new(),
-        size_sectors: ORIGIN_BLOCKS * SECTORS_PER_BLOCK,
-        sector_bytes: 512,
-        mode: WriteMode::Writeback,
-        clean_floor_sequence: 0,
-        fingerprint: Default::default(),
-    });
+        ..Superblock::of_new_cache(*b"any sixteen byte", disk.size_bytes(), layout)
+    }
+    .with_volumes([volume]);
     recovery::format(disk, &superblock).expect("memory takes every write");
     recovery::write_superblock(disk, &superblock, Mutations::NONE).expect("memory takes every write");
 }

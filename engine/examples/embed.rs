@@ -12,7 +12,7 @@
 //! * a loop that hands over requests, completions and the time, and carries out the effects that come back.
 
 use forebay_engine::composition::Composition;
-use forebay_engine::effect::{Effect, Errno, Io, IoOp, Request, RequestId, RequestOp, Target, WriteMode};
+use forebay_engine::effect::{Effect, Errno, Io, IoOp, Request, RequestId, RequestOp, Target};
 use forebay_engine::engine::Engine;
 use forebay_engine::format::{Superblock, VolumeRecord};
 use forebay_engine::image::{Image, ReadAt};
@@ -317,39 +317,13 @@ impl Program {
 /// Writes an empty cache with one volume. The composition says what kind of cache it is.
 fn format(cache: &mut Disk) {
     let composition = Composition::forebay();
-    let volume = VolumeRecord {
-        id: VolumeId(1),
-        name: "example".into(),
-        origin: "memory".into(),
-        identity: String::new(),
-        size_sectors: ORIGIN_BLOCKS * SECTORS_PER_BLOCK,
-        sector_bytes: 512,
-        mode: WriteMode::Writeback,
-        clean_floor_sequence: 0,
-        fingerprint: Default::default(),
-    };
-    let mut superblock = Superblock {
-        set_id: *b"any sixteen byte",
-        update: 1,
-        session: 1,
-        cut_sequence: 0,
-        flushed_sequence: 0,
-        base_sequence: 1,
-        ordered_sequence: 0,
-        history: Default::default(),
-        line: Default::default(),
-        clean_stop: true,
-        lasting_boot: [0; 16],
-        is_ephemeral: false,
-        is_mirrored: false,
-        cache_bytes: cache.size_bytes(),
-        layout: composition.divide(cache.size_bytes()).expect("the cache is large enough"),
-        profile: "forebay".into(),
+    let layout = composition.divide(cache.size_bytes()).expect("the cache is large enough");
+    let volume = VolumeRecord::new(VolumeId(1), "example", "memory", ORIGIN_BLOCKS * SECTORS_PER_BLOCK);
+    let superblock = Superblock {
         composition: composition.text(),
-        next_volume_id: 2,
-        volumes: Default::default(),
-    };
-    superblock.volumes[VOLUME.at()] = Some(volume);
+        ..Superblock::of_new_cache(*b"any sixteen byte", cache.size_bytes(), layout)
+    }
+    .with_volumes([volume]);
     recovery::format(cache, &superblock).expect("memory takes every write");
     recovery::write_superblock(cache, &superblock, Mutations::NONE).expect("memory takes every write");
 }

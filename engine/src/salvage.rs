@@ -133,31 +133,19 @@ impl Dirty {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::effect::WriteMode;
     use crate::format::{EntryKind, VolumeRecord};
     use crate::number::index_wide;
     use crate::store::log::scan::testlog::{Dice, GEOMETRY, TestLog};
     use crate::units::VolumeId;
     use alloc::collections::BTreeMap;
-    use alloc::string::String;
 
     const BUDGET: u64 = 64 << 20;
 
     /// A log of one volume, all of it flushed.
     fn log(batches: u64) -> TestLog {
         let mut log = TestLog::new();
-        log.superblock.volumes[0] = Some(VolumeRecord {
-            id: VolumeId(1),
-            name: String::from("data"),
-            origin: String::from("/dev/x"),
-            identity: String::new(),
-            size_sectors: 1 << 30,
-            sector_bytes: 512,
-            mode: WriteMode::Writeback,
-            clean_floor_sequence: 0,
-            fingerprint: Default::default(),
-        });
-        log.superblock.next_volume_id = 2;
+        log.superblock =
+            log.superblock.with_volumes([VolumeRecord::new(VolumeId(1), "data", "/dev/x", 1 << 30)]);
         log.write_superblock();
         let mut dice = Dice(5);
         for _ in 0..batches {

@@ -87,30 +87,13 @@ pub fn renew(
         );
     }
     let volumes = volumes(&record, &composition, spec, options)?;
-    let mut superblock = Superblock {
-        set_id: new_set_id(state)?,
-        update: 0,
-        session: 0,
-        cut_sequence: 0,
-        flushed_sequence: 0,
-        base_sequence: 1,
-        ordered_sequence: 0,
-        history: Default::default(),
-        line: Default::default(),
-        lasting_boot: [0; 16],
-        clean_stop: true,
+    let superblock = Superblock {
         is_ephemeral: true,
-        is_mirrored: false,
-        cache_bytes: cache.size_bytes(),
-        layout,
         composition: composition.text(),
         profile: profile.clone(),
-        next_volume_id: 1 + volumes.len() as u32,
-        volumes: Default::default(),
-    };
-    for (slot, volume) in superblock.volumes.iter_mut().zip(volumes) {
-        *slot = Some(volume);
+        ..Superblock::of_new_cache(new_set_id(state)?, cache.size_bytes(), layout)
     }
+    .with_volumes(volumes);
     superblock.validate().map_err(|error| anyhow!("the notes on the cache {spec} are damaged: {error}"))?;
     if !is_sparse {
         reserve_space(&cache)?;

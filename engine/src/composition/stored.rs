@@ -322,27 +322,9 @@ mod tests {
     const CACHE_BYTES: u64 = 256 << 20;
 
     fn superblock(composition: &Composition) -> Superblock {
-        Superblock {
-            set_id: [1; 16],
-            update: 1,
-            session: 1,
-            cut_sequence: 0,
-            flushed_sequence: 0,
-            base_sequence: 1,
-            ordered_sequence: 0,
-            history: Default::default(),
-            line: Default::default(),
-            clean_stop: true,
-            lasting_boot: [0; 16],
-            is_ephemeral: false,
-            is_mirrored: false,
-            cache_bytes: CACHE_BYTES,
-            layout: composition.divide(CACHE_BYTES).expect("there is room"),
-            profile: "some".into(),
-            composition: composition.text(),
-            next_volume_id: 1,
-            volumes: Default::default(),
-        }
+        let layout = composition.divide(CACHE_BYTES).expect("there is room");
+        let new = Superblock::of_new_cache([1; 16], CACHE_BYTES, layout);
+        Superblock { profile: "some".into(), composition: composition.text(), ..new }
     }
 
     fn slots() -> Composition {

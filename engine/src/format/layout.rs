@@ -17,40 +17,16 @@ const BLOCK: usize = 4096;
 const ALL: u64 = COUNTER_MAX - 1;
 
 fn volume(name: &str, id: u32) -> VolumeRecord {
-    VolumeRecord {
-        id: VolumeId(id),
-        name: String::from(name),
-        origin: String::from("/dev/sdb"),
-        identity: String::new(),
-        size_sectors: 1000,
-        sector_bytes: 512,
-        mode: WriteMode::Writeback,
-        clean_floor_sequence: 0,
-        fingerprint: Default::default(),
-    }
+    VolumeRecord::new(VolumeId(id), name, "/dev/sdb", 1000)
 }
 
 fn superblock() -> Superblock {
+    let layout = Layout::Log(Geometry { segment_blocks: 64, segments: 124 });
     let mut superblock = Superblock {
-        set_id: [0; 16],
-        update: 0,
-        session: 0,
         cut_sequence: 40,
-        flushed_sequence: 0,
-        base_sequence: 1,
-        ordered_sequence: 0,
-        history: Default::default(),
-        line: Default::default(),
         clean_stop: false,
-        lasting_boot: [0; 16],
-        is_ephemeral: false,
-        is_mirrored: false,
-        cache_bytes: 32 << 20,
-        layout: Layout::Log(Geometry { segment_blocks: 64, segments: 124 }),
-        profile: String::from("forebay"),
-        composition: String::new(),
         next_volume_id: 9,
-        volumes: Default::default(),
+        ..Superblock::of_new_cache([0; 16], 32 << 20, layout)
     };
     superblock.volumes[0] = Some(volume("a", 1));
     superblock.volumes[3] = Some(volume("b", 2));

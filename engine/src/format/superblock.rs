@@ -195,6 +195,45 @@ pub struct Fingerprint {
 }
 
 impl Superblock {
+    /// The superblock of a new cache of the profile `forebay` without volumes, which no session has used.
+    #[must_use]
+    pub fn of_new_cache(set_id: SetId, cache_bytes: u64, layout: Layout) -> Superblock {
+        Superblock {
+            set_id,
+            update: 0,
+            session: 0,
+            cut_sequence: 0,
+            flushed_sequence: 0,
+            base_sequence: 1,
+            ordered_sequence: 0,
+            clean_stop: true,
+            lasting_boot: [0; BOOT_BYTES],
+            is_ephemeral: false,
+            is_mirrored: false,
+            cache_bytes,
+            layout,
+            profile: String::from("forebay"),
+            composition: String::new(),
+            next_volume_id: 1,
+            volumes: Default::default(),
+            history: History::default(),
+            line: Line::default(),
+        }
+    }
+
+    /// Puts volumes into the first slots. The next new one gets the id behind all of theirs.
+    ///
+    /// # Panics
+    /// If they are more than [`VOLUMES_MAX`].
+    #[must_use]
+    pub fn with_volumes(mut self, volumes: impl IntoIterator<Item = VolumeRecord>) -> Superblock {
+        for (at, volume) in volumes.into_iter().enumerate() {
+            self.next_volume_id = self.next_volume_id.max(volume.id.0 + 1);
+            self.volumes[at] = Some(volume);
+        }
+        self
+    }
+
     /// The ring of segments; without any where the device is divided otherwise.
     #[must_use]
     pub fn geometry(&self) -> Geometry {
@@ -328,6 +367,22 @@ impl Superblock {
 }
 
 impl VolumeRecord {
+    /// A volume in writeback with sectors of 512 bytes, over an origin of which nothing else is known.
+    #[must_use]
+    pub fn new(id: VolumeId, name: &str, origin: &str, size_sectors: u64) -> VolumeRecord {
+        VolumeRecord {
+            id,
+            name: String::from(name),
+            origin: String::from(origin),
+            identity: String::new(),
+            size_sectors,
+            sector_bytes: 512,
+            mode: WriteMode::Writeback,
+            clean_floor_sequence: 0,
+            fingerprint: Default::default(),
+        }
+    }
+
     fn validate(&self) -> Result<(), FormatError> {
         check_text(&self.name, 1, NAME_BYTES_MAX, "volume name")?;
         check_text(&self.origin, 1, ORIGIN_BYTES_MAX, "volume origin")?;

@@ -1,7 +1,7 @@
 //! A mirrored cache as its devices hold it: damage of one half, and what each half has alone.
 
 use super::{OpenError, Options, open};
-use crate::effect::{Errno, WriteMode};
+use crate::effect::Errno;
 use crate::format::{
     COUNTER_MAX, Entry, EntryKind, PAIR_MARK_BYTES, PAIR_PAGE_BYTES, PAIR_PAGE_OFFSETS, PairPage,
     VolumeRecord,
@@ -25,18 +25,7 @@ const BLOCK: usize = 4096;
 fn mirrored_log() -> TestLog {
     let mut log = TestLog::new();
     log.superblock.is_mirrored = true;
-    log.superblock.volumes[0] = Some(VolumeRecord {
-        id: VolumeId(1),
-        name: String::from("data"),
-        origin: String::from("/dev/x"),
-        identity: String::new(),
-        size_sectors: 1 << 30,
-        sector_bytes: 512,
-        mode: WriteMode::Writeback,
-        clean_floor_sequence: 0,
-        fingerprint: Default::default(),
-    });
-    log.superblock.next_volume_id = 2;
+    log.superblock = log.superblock.with_volumes([VolumeRecord::new(VolumeId(1), "data", "/dev/x", 1 << 30)]);
     log.write_superblock();
     log
 }

@@ -82,24 +82,14 @@ pub fn is_rolled_back(superblock: &Superblock, noted_update: u64, mutations: Mut
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::effect::WriteMode;
     use crate::format::Fingerprint;
     use crate::units::VolumeId;
 
     fn record() -> VolumeRecord {
         let mut fingerprint = [const { None }; crate::fingerprint::PLACES];
         fingerprint[0] = Some(Fingerprint { offset_bytes: 4096, checksum: 7 });
-        VolumeRecord {
-            id: VolumeId(1),
-            name: "v".into(),
-            origin: "o".into(),
-            identity: "serial 1".into(),
-            size_sectors: 800,
-            sector_bytes: 512,
-            mode: WriteMode::Writeback,
-            clean_floor_sequence: 0,
-            fingerprint,
-        }
+        let new = VolumeRecord::new(VolumeId(1), "v", "o", 800);
+        VolumeRecord { identity: "serial 1".into(), fingerprint, ..new }
     }
 
     fn compare(seen: &OriginSeen<'_>, checksum: u32) -> Result<Growth, Difference> {

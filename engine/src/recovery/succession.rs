@@ -51,29 +51,18 @@ impl From<Errno> for SuccessionError {
 #[must_use]
 pub fn heir(old: &Superblock, set_id: SetId, cache_bytes: u64, layout: Layout) -> Superblock {
     Superblock {
-        set_id,
         update: 1,
-        session: 0,
-        cut_sequence: 0,
-        flushed_sequence: 0,
-        base_sequence: 1,
-        ordered_sequence: 0,
-        clean_stop: true,
-        lasting_boot: [0; 16],
         is_ephemeral: old.is_ephemeral,
-        is_mirrored: false,
-        cache_bytes,
-        layout,
         profile: old.profile.clone(),
         composition: old.composition.clone(),
         next_volume_id: old.next_volume_id,
-        volumes: Default::default(),
         history: old.history.clone(),
         line: Line {
             succession: Succession::Heir { of: old.set_id },
             ancestor: Some(old.line.ancestor.unwrap_or(old.set_id)),
             is_home: true,
         },
+        ..Superblock::of_new_cache(set_id, cache_bytes, layout)
     }
 }
 

@@ -161,39 +161,16 @@ impl Rig {
     /// A new cache of that many slots before an origin of zeroes, after its first flush.
     pub fn new(composition: &Composition, slots: u32, origin_blocks: u64) -> Rig {
         let layout = SlotLayout::of_composition_with_slots(slots, composition).expect("there are such slots");
-        let mut volumes: [Option<VolumeRecord>; 16] = Default::default();
-        volumes[0] = Some(VolumeRecord {
-            id: VolumeId(1),
-            name: "v".into(),
-            origin: "o".into(),
-            identity: String::new(),
-            size_sectors: origin_blocks * 8,
-            sector_bytes: 512,
+        let volume = VolumeRecord {
             mode: composition.write_mode,
-            clean_floor_sequence: 0,
-            fingerprint: Default::default(),
-        });
+            ..VolumeRecord::new(VolumeId(1), "v", "o", origin_blocks * 8)
+        };
         let superblock = Superblock {
-            set_id: [7; 16],
-            update: 1,
-            session: 1,
-            cut_sequence: 0,
-            flushed_sequence: 0,
-            base_sequence: 1,
-            ordered_sequence: 0,
-            history: Default::default(),
-            line: Default::default(),
-            clean_stop: true,
-            lasting_boot: [0; 16],
-            is_ephemeral: false,
-            is_mirrored: false,
-            cache_bytes: layout.cache_bytes(),
-            layout: Layout::Slots(layout),
             profile: "test".into(),
             composition: composition.text(),
-            next_volume_id: 2,
-            volumes,
-        };
+            ..Superblock::of_new_cache([7; 16], layout.cache_bytes(), Layout::Slots(layout))
+        }
+        .with_volumes([volume]);
         let mut cache = vec![0; layout.cache_bytes() as usize];
         recovery::format(&mut Plain(&mut cache), &superblock)
             .and_then(|()| recovery::write_superblock(&mut Plain(&mut cache), &superblock, Mutations::NONE))

@@ -92,25 +92,12 @@ pub(super) fn run(arguments: Create) -> Result<()> {
     let sector_bytes = volume.sector_bytes;
 
     let mut superblock = Superblock {
-        set_id,
-        update: 0,
-        session: 0,
-        cut_sequence: 0,
-        flushed_sequence: 0,
-        base_sequence: 1,
-        ordered_sequence: 0,
-        history: Default::default(),
-        line: Default::default(),
-        lasting_boot: [0; 16],
-        clean_stop: true,
         is_ephemeral,
         is_mirrored: mirror_spec.is_some(),
-        cache_bytes,
-        layout,
         composition: composition.text(),
         profile: profile.name.clone(),
         next_volume_id: 2,
-        volumes: Default::default(),
+        ..Superblock::of_new_cache(set_id, cache_bytes, layout)
     };
     let mut created = Created {
         cache: cache_spec.absolute().to_string(),

@@ -8,7 +8,7 @@ use engine::image::{Image, ReadAt};
 use engine::limits::Config;
 use engine::mutation::Mutations;
 use engine::recovery::{self, OpenError, Opened, Options};
-use engine::units::{BLOCK_BYTES, SECTOR_BYTES, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeId};
+use engine::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeId};
 use std::collections::BTreeMap;
 
 /// Layout, composition and volumes that an engine is opened with.
@@ -47,42 +47,18 @@ impl Recipe {
     fn superblock(&self, cache_bytes: u64) -> Superblock {
         let volumes = &self.volumes;
         assert!((1..=VOLUMES_MAX).contains(&volumes.len()), "1 to {VOLUMES_MAX} volumes");
-        let mut records: [Option<VolumeRecord>; VOLUMES_MAX] = Default::default();
-        for (at, &(blocks, mode)) in volumes.iter().enumerate() {
+        let records = volumes.iter().enumerate().map(|(at, &(blocks, mode))| {
             assert!(blocks > 0, "an origin has at least one block");
-            records[at] = Some(VolumeRecord {
-                id: VolumeId(1 + at as u32),
-                name: format!("volume-{at}"),
-                origin: format!("origin-{at}"),
-                identity: String::new(),
-                size_sectors: blocks * SECTORS_PER_BLOCK,
-                sector_bytes: SECTOR_BYTES as u32,
-                mode,
-                clean_floor_sequence: 0,
-                fingerprint: Default::default(),
-            });
-        }
+            let (name, origin) = (format!("volume-{at}"), format!("origin-{at}"));
+            let id = VolumeId(1 + at as u32);
+            VolumeRecord { mode, ..VolumeRecord::new(id, &name, &origin, blocks * SECTORS_PER_BLOCK) }
+        });
         Superblock {
-            set_id: [1; 16],
-            update: 1,
-            session: 1,
-            cut_sequence: 0,
-            flushed_sequence: 0,
-            base_sequence: 1,
-            ordered_sequence: 0,
-            history: Default::default(),
-            line: Default::default(),
-            lasting_boot: [0; 16],
-            clean_stop: true,
-            is_ephemeral: false,
-            is_mirrored: false,
-            cache_bytes,
-            layout: self.layout,
             composition: self.composition.text(),
             profile: "lab".into(),
-            next_volume_id: 1 + volumes.len() as u32,
-            volumes: records,
+            ..Superblock::of_new_cache([1; 16], cache_bytes, self.layout)
         }
+        .with_volumes(records)
     }
 }
 

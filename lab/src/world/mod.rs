@@ -601,17 +601,9 @@ fn identity(setup: &Setup, volume: usize) -> String {
 
 /// The record of a volume to begin with, without what is known of its origin.
 fn record(volume: usize, setup: &VolumeSetup) -> VolumeRecord {
-    VolumeRecord {
-        id: VolumeId(1 + volume as u32),
-        name: format!("v{volume}"),
-        origin: format!("mem:{volume}"),
-        identity: String::new(),
-        size_sectors: setup.sectors,
-        sector_bytes: 512,
-        mode: setup.mode,
-        clean_floor_sequence: 0,
-        fingerprint: Default::default(),
-    }
+    let (name, origin) = (format!("v{volume}"), format!("mem:{volume}"));
+    let new = VolumeRecord::new(VolumeId(1 + volume as u32), &name, &origin, setup.sectors);
+    VolumeRecord { mode: setup.mode, ..new }
 }
 
 /// How the cache device of a setup is divided, and its size.
@@ -640,28 +632,16 @@ fn formatted(
 ) -> (Disk, bool) {
     let (layout, cache_bytes) = layout_of(setup);
     let mut superblock = Superblock {
-        set_id,
         update: 1,
         session: 1,
-        cut_sequence: 0,
-        flushed_sequence: 0,
-        base_sequence: 1,
-        ordered_sequence: 0,
-        history: Default::default(),
-        line: Default::default(),
-        lasting_boot: [0; 16],
-        clean_stop: true,
         is_ephemeral: setup.is_ephemeral,
         is_mirrored: setup.is_mirrored,
-        cache_bytes,
-        layout,
         composition: match &setup.slots {
             Some(slots) => slots.composition.text(),
             None => setup.composition.clone(),
         },
-        profile: "forebay".into(),
         next_volume_id: 1 + volumes.len() as u32,
-        volumes: Default::default(),
+        ..Superblock::of_new_cache(set_id, cache_bytes, layout)
     };
     for (slot, record) in superblock.volumes.iter_mut().zip(volumes) {
         *slot = record;

@@ -122,17 +122,9 @@ impl World {
     pub(super) fn record_of(&mut self, volume: usize, mode: WriteMode) -> VolumeRecord {
         let disk = &mut self.origins[volume];
         let (size_sectors, fingerprint) = (disk.sectors(), fingerprint(disk));
-        VolumeRecord {
-            id: VolumeId(0),
-            name: format!("v{volume}"),
-            origin: format!("mem:{volume}"),
-            identity: self.identities[volume].clone(),
-            size_sectors,
-            sector_bytes: SECTOR as u32,
-            mode,
-            clean_floor_sequence: 0,
-            fingerprint,
-        }
+        let (name, origin) = (format!("v{volume}"), format!("mem:{volume}"));
+        let new = VolumeRecord::new(VolumeId(0), &name, &origin, size_sectors);
+        VolumeRecord { identity: self.identities[volume].clone(), mode, fingerprint, ..new }
     }
 
     /// A volume begins with the content and the size of its origin.

@@ -157,17 +157,7 @@ mod tests {
     /// A dirty volume to which as much was written in long writes as that many caches hold, and nothing was hit. The last
     /// write went around the cache.
     fn written(caches: u64) -> Volume {
-        let record = VolumeRecord {
-            id: VolumeId(1),
-            name: "v".into(),
-            origin: "/dev/sdb".into(),
-            identity: "".into(),
-            size_sectors: 1 << 20,
-            sector_bytes: 512,
-            mode: WriteMode::Writeback,
-            clean_floor_sequence: 0,
-            fingerprint: Default::default(),
-        };
+        let record = VolumeRecord::new(VolumeId(1), "v", "/dev/sdb", 1 << 20);
         let mut volume = Volume::new(VolumeIndex(0), &record);
         volume.dirty_blocks = CACHE_BLOCKS;
         for _ in 0..=caches * CACHE_BLOCKS / LONG.count {

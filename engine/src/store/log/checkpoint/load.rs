@@ -323,7 +323,6 @@ pub fn replayed_from(survey: &Survey, record: &CheckpointRecord) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::effect::WriteMode;
     use crate::format::{CheckpointId, ChunkWriter, Geometry, Layout, SegmentHead, VolumeRecord};
     use crate::recovery::volumes_of;
     use crate::store::log::scan::SegmentSpan;
@@ -463,17 +462,7 @@ mod tests {
     fn superblock_of(geometry: Geometry) -> Superblock {
         let mut superblock = Superblock { layout: Layout::Log(geometry), session: 5, ..new_superblock() };
         for (at, volume) in superblock.volumes.iter_mut().take(2).enumerate() {
-            *volume = Some(VolumeRecord {
-                id: VolumeId(at as u32 + 3),
-                name: format!("{at}"),
-                origin: "o".into(),
-                identity: "".into(),
-                size_sectors: 300 * 8,
-                sector_bytes: 512,
-                mode: WriteMode::Writeback,
-                clean_floor_sequence: 0,
-                fingerprint: Default::default(),
-            });
+            *volume = Some(VolumeRecord::new(VolumeId(at as u32 + 3), &format!("{at}"), "o", 300 * 8));
         }
         superblock
     }

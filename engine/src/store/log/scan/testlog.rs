@@ -10,7 +10,6 @@ use crate::image::{Image, ReadAt};
 use crate::prng::splitmix;
 use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, VolumeId, payload_checksum};
 use std::collections::{BTreeMap, VecDeque};
-use std::string::String;
 use std::vec;
 use std::vec::Vec;
 
@@ -171,27 +170,8 @@ pub(crate) struct TestLog {
 }
 
 pub(crate) fn new_superblock() -> Superblock {
-    Superblock {
-        set_id: [7; 16],
-        update: 1,
-        session: 1,
-        cut_sequence: 0,
-        flushed_sequence: 0,
-        base_sequence: 1,
-        ordered_sequence: 0,
-        history: Default::default(),
-        line: Default::default(),
-        clean_stop: false,
-        lasting_boot: [0; 16],
-        is_ephemeral: false,
-        is_mirrored: false,
-        cache_bytes: CACHE_BYTES,
-        layout: Layout::Log(GEOMETRY),
-        composition: String::new(),
-        profile: String::from("forebay"),
-        next_volume_id: 1,
-        volumes: Default::default(),
-    }
+    let new = Superblock::of_new_cache([7; 16], CACHE_BYTES, Layout::Log(GEOMETRY));
+    Superblock { update: 1, session: 1, clean_stop: false, ..new }
 }
 
 impl TestLog {

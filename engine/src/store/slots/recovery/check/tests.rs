@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::check;
-use crate::effect::WriteMode;
 use crate::format::{ChecksumPage, Layout, SUPERBLOCK_OFFSETS, VolumeRecord};
 use crate::mutation::Mutations;
 use crate::recovery::{self, Options};
@@ -10,7 +9,6 @@ use crate::store::log::scan::Damage;
 use crate::store::log::scan::testlog::Disk;
 use crate::units::{Frame, VolumeId, VolumeIndex, payload_checksum};
 use core::num::NonZeroU32;
-use std::string::String;
 use std::vec::Vec;
 
 /// Four sets of 256 slots; two sets to a page would be 128.
@@ -39,39 +37,20 @@ impl Scene {
         ] {
             composition.set(name, value).expect("it is there");
         }
+        let new = Superblock::of_new_cache([9; 16], layout.cache_bytes(), Layout::Slots(layout));
         let mut superblock = Superblock {
-            set_id: [9; 16],
             update: 3,
             session: 2,
-            cut_sequence: 0,
-            flushed_sequence: 0,
-            base_sequence: 1,
-            ordered_sequence: 0,
-            history: Default::default(),
-            line: Default::default(),
             clean_stop: false,
-            lasting_boot: [0; 16],
-            is_ephemeral: false,
-            is_mirrored: false,
-            cache_bytes: layout.cache_bytes(),
-            layout: Layout::Slots(layout),
             profile: "mine".into(),
             composition: composition.text(),
             next_volume_id: 8,
-            volumes: Default::default(),
+            ..new
         };
         for (at, id) in [(0, 5), (2, 7)] {
-            superblock.volumes[at] = Some(VolumeRecord {
-                id: VolumeId(id),
-                name: std::format!("v{at}"),
-                origin: "mem:".into(),
-                identity: String::new(),
-                size_sectors: VOLUME_BLOCKS * SECTORS_PER_BLOCK,
-                sector_bytes: 512,
-                mode: WriteMode::Writeback,
-                clean_floor_sequence: u64::from(id),
-                fingerprint: Default::default(),
-            });
+            let sectors = VOLUME_BLOCKS * SECTORS_PER_BLOCK;
+            let volume = VolumeRecord::new(VolumeId(id), &std::format!("v{at}"), "mem:", sectors);
+            superblock.volumes[at] = Some(VolumeRecord { clean_floor_sequence: u64::from(id), ..volume });
         }
         let mut disk = Disk::new();
         disk.bytes.resize(layout.cache_bytes() as usize, 0);
