@@ -81,3 +81,20 @@ fn what_is_written_over_again_stays_in_the_cache() {
     let reads = outcome.hits + outcome.misses;
     assert!(outcome.misses * 10 <= reads, "{} of {reads} reads needed the disk", outcome.misses);
 }
+
+#[test]
+fn what_is_written_over_again_stays_in_a_full_cache_too() {
+    let load = Load { write_percent: 80, written_blocks: 6000, read_from: READ_FROM, read_blocks: 8000 };
+    let outcome = load.carry_out();
+    let (home_bytes, user_bytes) = (outcome.origin.written_bytes, outcome.client_written_bytes);
+    assert!(home_bytes * 5 <= user_bytes, "{home_bytes} bytes of {user_bytes} went home");
+}
+
+#[test]
+fn what_is_written_once_leaves_room_for_what_is_read() {
+    let load =
+        Load { write_percent: 30, written_blocks: 4_000_000, read_from: 5_000_000, read_blocks: 12_000 };
+    let outcome = load.carry_out();
+    let reads = outcome.hits + outcome.misses;
+    assert!(outcome.misses * 100 <= reads * 27, "{} of {reads} reads needed the disk", outcome.misses);
+}

@@ -1,6 +1,7 @@
 //! Admission to the log, and the cutoff that is asked before it.
 
 use super::LogStore;
+use super::staying::Rewriting;
 use super::trials::Trials;
 use crate::composition::Composition;
 use crate::composition::axes::WritesChoice;
@@ -29,6 +30,8 @@ pub(crate) struct Policies {
     pub lets_all_in: bool,
     /// First reads that enter a full cache.
     pub trials: Trials,
+    /// Of all volumes.
+    pub rewriting: Rewriting,
     /// Blocks that clients read so far in the oldest part of the ring.
     pub oldest_reads: u64,
     admission: Admission,
@@ -67,6 +70,7 @@ impl Policies {
             lets_all_in_with_room: lets_all_in || fills_room,
             lets_all_in,
             trials: Trials::new(u64::from(blocks)),
+            rewriting: Rewriting::default(),
             oldest_reads: 0,
             admission: Admission::new(&admission, Sizes { frames: blocks, origin_pieces: 0 }),
             cutoff: Cutoff::new(composition.cutoff),

@@ -78,7 +78,10 @@ impl Machine<LogStore> {
                         let first = BlockKey::new(volume, blocks.first);
                         let run = IndexRun { first, place, dirty: true, hits: 0, checksums };
                         self.note_written(first, blocks.count, place);
+                        let dirty_before = self.volume(volume).dirty_blocks;
                         self.insert_run(volume, blocks, run);
+                        let added = self.volume(volume).dirty_blocks - dirty_before;
+                        self.store.policies.rewriting.wrote(blocks.count, blocks.count - added);
                         self.release_share(request, blocks.count);
                     }
                     None => self.publish_zeroes(volume, blocks, header_place),
