@@ -3,12 +3,15 @@
 //! What is stored there is in the file's pages, which the kernel keeps when the process ends in whatever way, and loses with the
 //! power. The file says during which boot of the machine it was written: pages of another boot count for nothing, wherever
 //! the file is.
+//!
+//! It is as old as the daemon, and nothing of it shows on the file's times: who cleans old files up must leave it. The sticky bit
+//! says so (XDG Base Directory Specification; `systemd-tmpfiles`, which empties `/tmp` of what is ten days old, heeds it).
 
 use engine::format::LASTING_BYTES;
 use rustix::mm::{MapFlags, ProtFlags};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::ptr::NonNull;
 
@@ -18,8 +21,8 @@ pub type BootId = [u8; 16];
 /// Bytes in front of what the engine stores: the boot.
 const HEAD_BYTES: usize = 4096;
 const FILE_BYTES: usize = HEAD_BYTES + LASTING_BYTES;
-/// Only who serves may read it.
-const PERMISSIONS: u32 = 0o600;
+/// Only who serves may read it, and it is not cleaned up.
+const PERMISSIONS: u32 = 0o1600;
 
 /// This boot of the machine; `None` if the system does not tell.
 #[must_use]
@@ -64,6 +67,7 @@ impl LastingMemory {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(PERMISSIONS);
         let file = options.open(path)?;
+        file.set_permissions(Permissions::from_mode(PERMISSIONS))?;
         if !is_left {
             // Of another boot: first of all it must not pass for one of this.
             file.set_len(0)?;
@@ -133,6 +137,21 @@ mod tests {
         assert_eq!(left_in(&path, [8; 16]).unwrap(), Some(vec![0; LASTING_BYTES]));
         std::fs::write(&path, BOOT).unwrap();
         assert_eq!(left_in(&path, BOOT).unwrap(), None, "half a file says nothing");
+    }
+
+    #[test]
+    fn it_is_not_cleaned_up_as_old() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lasting");
+        for mode in [0o600, 0o644] {
+            // One of a daemon that did not say so.
+            File::create(&path).unwrap().set_permissions(Permissions::from_mode(mode)).unwrap();
+            let _memory = LastingMemory::open(&path, BOOT).unwrap();
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o1600);
+            std::fs::remove_file(&path).unwrap();
+            let _memory = LastingMemory::open(&path, BOOT).unwrap();
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o1600);
+        }
     }
 
     #[test]
