@@ -14,3 +14,5 @@
 pub(crate) mod door;
 mod request;
 mod serving;
+#[cfg(test)]
+mod tests;

@@ -151,6 +151,22 @@ impl Drop for Descriptions {
 }
 
 #[cfg(test)]
+impl Queue {
+    /// A queue of a driver that is a file in memory: a tag has a request with this code, first sector and number of them.
+    pub(crate) fn asking(tag: u16, code: u8, (start, sectors): (u64, u32)) -> Queue {
+        use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+        let file = memfd_create("queue", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, QUEUE_STRIDE_BYTES).unwrap();
+        let mut description = [0; DESCRIPTION_BYTES];
+        description[0] = code;
+        description[4..8].copy_from_slice(&sectors.to_ne_bytes());
+        description[8..16].copy_from_slice(&start.to_ne_bytes());
+        rustix::io::pwrite(&file, &description, u64::from(tag) * DESCRIPTION_BYTES as u64).unwrap();
+        Queue::all(file, &Information::wanted(0, 1, 0)).unwrap().remove(0)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::kernel::ublk::Op;
