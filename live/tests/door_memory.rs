@@ -4,20 +4,18 @@
 #[allow(dead_code, reason = "other tests need more of it")]
 mod support;
 
-use engine::effect::{Effect, Errno, IoId, Request, RequestOp};
-use engine::engine::Busy;
+use engine::effect::{Effect, Request, RequestOp};
 use engine::memory::Memory;
-use engine::units::{Nanos, VolumeIndex};
+use engine::units::VolumeIndex;
 use forebay_live::buffers::Pool;
 use forebay_live::devices::{Access, open, parse};
 use forebay_live::nbd::client::Client;
-use forebay_live::reactor::Core;
 use forebay_live::server::ExportConfig;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use support::{VOLUME, pattern, serve_with};
+use support::{Odd, Take, VOLUME, pattern, serve_with};
 
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Frames of the longest piece of a read.
@@ -32,58 +30,38 @@ struct Counts {
     used_bytes: AtomicU64,
 }
 
-/// A core that answers reads and flushes at once, and writes at flushes: at the first all but one in each run of
-/// [`PIECE_FRAMES`] after the first run, at the next all.
-#[derive(Default)]
-struct Scattering {
-    held: Vec<Request>,
-    has_scattered: bool,
-    counts: Arc<Counts>,
-    effects: VecDeque<Effect>,
-}
-
-impl Core for Scattering {
-    fn submit(&mut self, _: Nanos, request: Request, memory: &mut Pool) -> Result<(), Busy> {
+/// Answers reads and flushes at once, and writes at flushes: at the first all but one in each run of [`PIECE_FRAMES`] after
+/// the first run, at the next all.
+fn scattering(counts: Arc<Counts>) -> impl Take {
+    let (mut kept, mut has_scattered) = (Vec::new(), false);
+    move |request: Request, memory: &mut Pool, replies: &mut VecDeque<Effect>| {
         match request.op {
-            RequestOp::Write { .. } => {
-                self.held.push(request);
-                self.counts.writes_held.fetch_add(1, Ordering::SeqCst);
-                return Ok(());
+            RequestOp::Write { from, .. } => {
+                kept.push((request.id, from.buffer));
+                counts.writes_held.fetch_add(1, Ordering::SeqCst);
+                return Ok(Vec::new());
             }
             RequestOp::Read { into, .. } => {
                 memory.release(into.buffer);
-                self.counts.reads.fetch_add(1, Ordering::SeqCst);
+                counts.reads.fetch_add(1, Ordering::SeqCst);
             }
             _ => {
                 let mut runs = BTreeSet::new();
-                for held in std::mem::take(&mut self.held) {
-                    let RequestOp::Write { from, .. } = held.op else { unreachable!("writes are held") };
-                    let is_kept = runs.insert(from.buffer.0 / PIECE_FRAMES) && runs.len() > 1;
-                    if is_kept && !self.has_scattered {
-                        self.held.push(held);
+                for (id, buffer) in std::mem::take(&mut kept) {
+                    let is_kept = runs.insert(buffer.0 / PIECE_FRAMES) && runs.len() > 1;
+                    if is_kept && !has_scattered {
+                        kept.push((id, buffer));
                     } else {
-                        memory.release(from.buffer);
-                        self.effects.push_back(Effect::Reply { id: held.id, result: Ok(()) });
+                        memory.release(buffer);
+                        replies.push_back(Effect::Reply { id, result: Ok(()) });
                     }
                 }
-                self.has_scattered = true;
-                self.counts.used_bytes.store(memory.door_used_bytes(), Ordering::SeqCst);
+                has_scattered = true;
+                counts.used_bytes.store(memory.door_used_bytes(), Ordering::SeqCst);
             }
         }
-        self.effects.push_back(Effect::Reply { id: request.id, result: Ok(()) });
-        Ok(())
-    }
-
-    fn complete(&mut self, _: Nanos, _: IoId, _: Result<(), Errno>, _: &mut Pool) {}
-
-    fn advance(&mut self, _: Nanos, _: &mut Pool) {}
-
-    fn poll_effect(&mut self, _: &mut Pool) -> Option<Effect> {
-        self.effects.pop_front()
-    }
-
-    fn deadline(&self) -> Option<Nanos> {
-        None
+        replies.push_back(Effect::Reply { id: request.id, result: Ok(()) });
+        Ok(Vec::new())
     }
 }
 
@@ -98,7 +76,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 #[test]
 fn what_came_of_a_long_read_goes_with_its_client() {
     let counts = Arc::new(Counts::default());
-    let core = Scattering { counts: Arc::clone(&counts), ..Scattering::default() };
+    let core = Odd::new(scattering(Arc::clone(&counts)));
     // No volume has more than its share of the core.
     let server = serve_with("mem:8M", core, |config| {
         for volume in 1..=4 {

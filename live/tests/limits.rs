@@ -11,7 +11,7 @@ use forebay_live::nbd::client::Client;
 use forebay_live::passthrough::Passthrough;
 use forebay_live::server::{Config, ExportConfig};
 use std::time::{Duration, Instant};
-use support::{Hanging, VOLUME, pattern, serve, serve_with};
+use support::{Odd, VOLUME, hanging, pattern, serve, serve_with};
 
 /// Nobody who is not held back waits as long as this.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -92,7 +92,7 @@ fn add_other(config: &mut Config) {
 /// discards of all of a large volume, of which nothing is ever answered.
 #[test]
 fn a_volume_that_hangs_holds_up_no_other() {
-    let mut server = serve_with("mem:4M", Hanging::default(), |config| {
+    let mut server = serve_with("mem:4M", Odd::new(hanging()), |config| {
         config.exports[0].size_bytes = 1 << 40;
         add_other(config);
     });

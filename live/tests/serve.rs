@@ -14,7 +14,7 @@ use forebay_live::server::{ControlError, ControlOp, ServerNotice};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
-use support::{Behind, Failing, Pairing, VOLUME, pattern, run, serve, serve_with};
+use support::{Odd, VOLUME, failing_at, pairing, panicking_at, pattern, run, serve, serve_with};
 
 const MIB: usize = 1 << 20;
 
@@ -173,7 +173,7 @@ fn zeroes_and_discards_of_any_length() {
 #[test]
 fn errors_keep_their_number_and_the_first_one_wins() {
     // A bad sector 10 MiB into the volume.
-    let server = serve("mem:64M", Failing::at(20480, 1));
+    let server = serve("mem:64M", Odd::new(failing_at(20480, 1)));
     for mut client in [server.connect(), server.connect_simple()] {
         assert_eq!(client.read(10 << 20, 4096).unwrap().unwrap_err(), Errno::NOSPC);
         assert_eq!(client.write((10 << 20) - 65536, &pattern(1, MIB)).unwrap().unwrap_err(), Errno::NOSPC);
@@ -400,7 +400,7 @@ fn clients_of_different_reactors_see_one_volume() {
 /// What the core can do while devices work is done then, and not left for their answers.
 #[test]
 fn a_core_may_catch_up_while_devices_work() {
-    let core = Behind::default();
+    let core = Odd::new(|request, _, _| Ok(vec![request]));
     let caught_up = core.caught_up.clone();
     let server = serve("mem:1M", core);
     let mut client = server.connect();
@@ -415,7 +415,7 @@ fn a_core_may_catch_up_while_devices_work() {
 #[test]
 fn replies_reach_the_other_reactor_whatever_it_is_doing() {
     const READS: u64 = 20_000;
-    let server = serve("mem:1M", Pairing::default());
+    let server = serve("mem:1M", Odd::new(pairing()));
     let (done, ends) = std::sync::mpsc::channel();
     for _ in 0..2 {
         let (mut client, done) = (server.connect(), done.clone());
@@ -463,7 +463,7 @@ fn all_reactors_have_obeyed_before_the_answer() {
 
 #[test]
 fn a_panic_in_one_reactor_ends_them_all() {
-    let mut server = serve("mem:1M", Failing::panicking_at(8, 8));
+    let mut server = serve("mem:1M", Odd::new(panicking_at(8, 8)));
     let mut clients: Vec<Client> = (0..4).map(|_| server.connect()).collect();
     assert!(clients[1].read(0, 4096).unwrap().is_ok());
     assert!(clients[1].read(4096, 4096).is_err(), "the connection ends");
@@ -478,7 +478,7 @@ fn what_may_be_in_use_outlives_a_panic() {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(1 << 20).unwrap();
     let spec = file.path().display().to_string();
-    let mut server = serve(&spec, Failing::panicking_at(8, 8));
+    let mut server = serve(&spec, Odd::new(panicking_at(8, 8)));
     assert!(server.connect().read(4096, 4096).is_err());
     assert!(server.end().is_err());
     server.device = open(&parse("mem:1M").unwrap(), Access::Exclusive).unwrap();

@@ -25,69 +25,36 @@ use tempfile::TempDir;
 
 pub const VOLUME: VolumeIndex = VolumeIndex(0);
 
-/// A core that serves origins, and fails reads and writes that touch some sectors.
-#[derive(Default)]
-pub struct Failing {
+/// The way in which a core takes requests: it returns those that the origin serves, and may reply itself.
+pub trait Take:
+    FnMut(Request, &mut Pool, &mut VecDeque<Effect>) -> Result<Vec<Request>, Busy> + Send
+{
+}
+
+impl<T> Take for T where
+    T: FnMut(Request, &mut Pool, &mut VecDeque<Effect>) -> Result<Vec<Request>, Busy> + Send
+{
+}
+
+/// A core that serves origins, and takes requests in a way of its own.
+pub struct Odd<T> {
     inner: Passthrough,
-    bad: Option<SectorRange>,
-    panics: bool,
-    effects: VecDeque<Effect>,
-}
-
-impl Failing {
-    pub fn at(start: u64, sectors: u64) -> Failing {
-        Failing { bad: Some(SectorRange { start, sectors }), ..Failing::default() }
-    }
-
-    /// It panics there.
-    pub fn panicking_at(start: u64, sectors: u64) -> Failing {
-        Failing { panics: true, ..Failing::at(start, sectors) }
-    }
-}
-
-impl Core for Failing {
-    fn submit(&mut self, now: Nanos, request: Request, memory: &mut Pool) -> Result<(), Busy> {
-        let (range, slice) = match request.op {
-            RequestOp::Read { range, into } => (range, into),
-            RequestOp::Write { range, from, .. } => (range, from),
-            _ => return self.inner.submit(now, request, memory),
-        };
-        if self.bad.is_some_and(|bad| range.start < bad.end() && bad.start < range.end()) {
-            assert!(!self.panics, "as the test wants it");
-            memory.release(slice.buffer);
-            self.effects.push_back(Effect::Reply { id: request.id, result: Err(Errno::NOSPC) });
-            return Ok(());
-        }
-        self.inner.submit(now, request, memory)
-    }
-
-    fn complete(&mut self, now: Nanos, io: IoId, result: Result<(), Errno>, memory: &mut Pool) {
-        self.inner.complete(now, io, result, memory);
-    }
-
-    fn advance(&mut self, now: Nanos, memory: &mut Pool) {
-        self.inner.advance(now, memory);
-    }
-
-    fn poll_effect(&mut self, memory: &mut Pool) -> Option<Effect> {
-        self.effects.pop_front().or_else(|| self.inner.poll_effect(memory))
-    }
-
-    fn deadline(&self) -> Option<Nanos> {
-        None
-    }
-}
-
-/// A core that counts how often it may catch up.
-#[derive(Default)]
-pub struct Behind {
-    inner: Passthrough,
+    take: T,
+    replies: VecDeque<Effect>,
+    /// Number of times that it might catch up.
     pub caught_up: Arc<AtomicU64>,
 }
 
-impl Core for Behind {
+impl<T: Take> Odd<T> {
+    pub fn new(take: T) -> Odd<T> {
+        Odd { inner: Passthrough::new(), take, replies: VecDeque::new(), caught_up: Arc::default() }
+    }
+}
+
+impl<T: Take> Core for Odd<T> {
     fn submit(&mut self, now: Nanos, request: Request, memory: &mut Pool) -> Result<(), Busy> {
-        self.inner.submit(now, request, memory)
+        let served = (self.take)(request, memory, &mut self.replies)?;
+        served.into_iter().try_for_each(|request| self.inner.submit(now, request, memory))
     }
 
     fn complete(&mut self, now: Nanos, io: IoId, result: Result<(), Errno>, memory: &mut Pool) {
@@ -99,7 +66,7 @@ impl Core for Behind {
     }
 
     fn poll_effect(&mut self, memory: &mut Pool) -> Option<Effect> {
-        self.inner.poll_effect(memory)
+        self.replies.pop_front().or_else(|| self.inner.poll_effect(memory))
     }
 
     fn catch_up(&mut self, _memory: &Pool) {
@@ -111,80 +78,62 @@ impl Core for Behind {
     }
 }
 
-/// A core that answers reads in pairs: the first when the second comes.
-#[derive(Default)]
-pub struct Pairing {
-    inner: Passthrough,
-    first: Option<Request>,
-}
-
-impl Core for Pairing {
-    fn submit(&mut self, now: Nanos, request: Request, memory: &mut Pool) -> Result<(), Busy> {
-        if matches!(request.op, RequestOp::Read { .. }) {
-            let Some(first) = self.first.take() else {
-                self.first = Some(request);
-                return Ok(());
-            };
-            self.inner.submit(now, first, memory)?;
+/// Fails reads and writes that touch some sectors.
+pub fn failing_at(start: u64, sectors: u64) -> impl Take {
+    let bad = SectorRange { start, sectors };
+    move |request: Request, memory: &mut Pool, replies: &mut VecDeque<Effect>| {
+        let (RequestOp::Read { range, into: slice } | RequestOp::Write { range, from: slice, .. }) =
+            request.op
+        else {
+            return Ok(vec![request]);
+        };
+        if range.start >= bad.end() || bad.start >= range.end() {
+            return Ok(vec![request]);
         }
-        self.inner.submit(now, request, memory)
-    }
-
-    fn complete(&mut self, now: Nanos, io: IoId, result: Result<(), Errno>, memory: &mut Pool) {
-        self.inner.complete(now, io, result, memory);
-    }
-
-    fn advance(&mut self, now: Nanos, memory: &mut Pool) {
-        self.inner.advance(now, memory);
-    }
-
-    fn poll_effect(&mut self, memory: &mut Pool) -> Option<Effect> {
-        self.inner.poll_effect(memory)
-    }
-
-    fn deadline(&self) -> Option<Nanos> {
-        None
+        memory.release(slice.buffer);
+        replies.push_back(Effect::Reply { id: request.id, result: Err(Errno::NOSPC) });
+        Ok(Vec::new())
     }
 }
 
-/// A core that answers nothing of one volume, as where its origin hangs, until it is stopped.
-#[derive(Default)]
+/// Panics there.
+pub fn panicking_at(start: u64, sectors: u64) -> impl Take {
+    let mut take = failing_at(start, sectors);
+    move |request: Request, memory: &mut Pool, replies: &mut VecDeque<Effect>| {
+        let served = take(request, memory, replies);
+        assert!(replies.is_empty(), "as the test wants it");
+        served
+    }
+}
+
+/// Answers reads in pairs: the first when the second comes.
+pub fn pairing() -> impl Take {
+    let mut first = None;
+    move |request: Request, _: &mut Pool, _: &mut VecDeque<Effect>| {
+        if matches!(request.op, RequestOp::Read { .. }) && first.is_none() {
+            first = Some(request);
+            return Ok(Vec::new());
+        }
+        let waited = if matches!(request.op, RequestOp::Read { .. }) { first.take() } else { None };
+        Ok(waited.into_iter().chain([request]).collect())
+    }
+}
+
+/// Answers nothing of one volume, as where its origin hangs, until it is stopped.
 #[allow(dead_code, reason = "one test of several needs it")]
-pub struct Hanging {
-    inner: Passthrough,
-    kept: Vec<Request>,
-    effects: VecDeque<Effect>,
-}
-
-impl Core for Hanging {
-    fn submit(&mut self, now: Nanos, request: Request, memory: &mut Pool) -> Result<(), Busy> {
+pub fn hanging() -> impl Take {
+    let mut kept: Vec<Request> = Vec::new();
+    move |request: Request, _: &mut Pool, replies: &mut VecDeque<Effect>| {
         if matches!(request.op, RequestOp::Stop) {
-            let ended = self.kept.drain(..).map(|kept| Effect::Reply { id: kept.id, result: Err(Errno::IO) });
-            self.effects.extend(ended);
+            replies.extend(kept.drain(..).map(|kept| Effect::Reply { id: kept.id, result: Err(Errno::IO) }));
         } else if request.volume == VOLUME {
-            if self.kept.len() == REQUESTS_MAX {
+            if kept.len() == REQUESTS_MAX {
                 return Err(Busy);
             }
-            self.kept.push(request);
-            return Ok(());
+            kept.push(request);
+            return Ok(Vec::new());
         }
-        self.inner.submit(now, request, memory)
-    }
-
-    fn complete(&mut self, now: Nanos, io: IoId, result: Result<(), Errno>, memory: &mut Pool) {
-        self.inner.complete(now, io, result, memory);
-    }
-
-    fn advance(&mut self, now: Nanos, memory: &mut Pool) {
-        self.inner.advance(now, memory);
-    }
-
-    fn poll_effect(&mut self, memory: &mut Pool) -> Option<Effect> {
-        self.effects.pop_front().or_else(|| self.inner.poll_effect(memory))
-    }
-
-    fn deadline(&self) -> Option<Nanos> {
-        None
+        Ok(vec![request])
     }
 }
 
