@@ -1,17 +1,17 @@
 //! Long jobs: flush dirty data to the origin, compare a volume with its origin, take it off the cache.
 
-use super::Running;
+use super::{Running, export};
 use crate::configuration::Configuration;
 use crate::control::{Detached, Flushed, Phase, Progress};
 use crate::output::{Count, Size};
 use crate::startup::Served;
 use crate::superblock::system;
 use anyhow::{Context, Result, anyhow, bail};
-use engine::effect::Errno;
+use engine::effect::{Errno, WriteMode};
 use engine::status::{VolumeState, VolumeStatus};
-use engine::units::{BLOCK_BYTES, VOLUMES_MAX, VolumeIndex};
+use engine::units::{BLOCK_BYTES, SECTOR_BYTES, VOLUMES_MAX, VolumeIndex};
 use live::devices::{self, Access, BlockingDevice, Device, DeviceError};
-use live::server::{ControlError, ControlOp, Pending};
+use live::server::{ControlError, ControlOp, ExportConfig, Pending};
 use std::ops::ControlFlow;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread;
@@ -157,7 +157,7 @@ impl Running {
     /// Brings a volume's dirty data home and takes it off the cache.
     ///
     /// # Errors
-    /// If it was interrupted, the origin fails, or differs where it was to be verified.
+    /// If it was interrupted, the origin fails, or differs where it was to be verified. Then it is served as before.
     pub fn detach(
         &self,
         volume: Option<&str>,
@@ -175,12 +175,12 @@ impl Running {
         self.drain(served, on_progress)?;
         self.origin_by_name(served)?;
         self.handle.close_export(index)?;
-        self.drain(served, on_progress)?;
-        let verified_bytes = if verify { Some(self.compare(served, on_progress)?) } else { None };
-        self.tell_time()?;
-        // The last word: what this name leads to is what the operator will use.
-        self.origin_by_name(served)?;
-        self.request(served, ControlOp::Detach, "cannot detach")?;
+        let taken_off = self.take_off(served, verify, on_progress);
+        if taken_off.is_err() {
+            // What fails here is that the daemon is stopping.
+            let _ = self.offer_again(served);
+        }
+        let verified_bytes = taken_off?;
         self.record.change(|record| {
             record.volumes.retain(|note| note.id != served.id.0);
             // Another volume may get its name.
@@ -195,6 +195,32 @@ impl Running {
         let detached = Detached { volume, origin, verified_bytes, configured_at };
         self.let_go_of_volume(of_list)?;
         Ok(detached)
+    }
+
+    /// Takes a volume without clients off the cache; the bytes that were compared.
+    fn take_off(
+        &self,
+        served: &Served,
+        verify: bool,
+        on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Option<u64>> {
+        self.drain(served, on_progress)?;
+        let verified_bytes = if verify { Some(self.compare(served, on_progress)?) } else { None };
+        self.tell_time()?;
+        // The last word: what this name leads to is what the operator will use.
+        self.origin_by_name(served)?;
+        self.request(served, ControlOp::Detach, "cannot detach")?;
+        Ok(verified_bytes)
+    }
+
+    /// Offers a volume that stays on its cache to clients again.
+    fn offer_again(&self, served: &Served) -> Result<()> {
+        let index = served.index;
+        let record = self.handle.with_core(move |engine| engine.superblock().volumes[index.at()].clone())?;
+        let record = record.context("the volume is gone")?;
+        let (size_bytes, read_only) =
+            (record.size_sectors * SECTOR_BYTES, record.mode == WriteMode::Readonly);
+        Ok(self.handle.open_export(ExportConfig { size_bytes, read_only, ..export(served) })?)
     }
 
     /// The origin of a volume, opened anew by its name, which must still lead to the file or device that is served,
@@ -267,8 +293,7 @@ impl Running {
                 .with_context(|| format!("cannot read the origin at byte {offset_bytes}"))?;
             if let Some(at) = view.iter().zip(from_origin.iter()).position(|(a, b)| a != b) {
                 bail!(
-                    "volume {name} and its origin differ at byte {}; it was not detached, restart the daemon \
-                     to serve it again",
+                    "volume {name} and its origin differ at byte {}; it was not detached, and is served as before",
                     offset_bytes + at as u64
                 );
             }
@@ -278,7 +303,7 @@ impl Running {
                 Progress { volume: name.clone(), phase: Phase::Comparing, left_bytes, waits_for: None };
             if on_progress(progress).is_break() {
                 bail!(
-                    "comparing volume {name} was interrupted and it was not detached; restart the daemon to serve it again"
+                    "comparing volume {name} was interrupted; it was not detached, and is served as before"
                 );
             }
         }

@@ -2,7 +2,9 @@
 //! renamed, removed, replaced or cut short; then the verbs, and what they say.
 
 use crate::scene::{Daemon, Scene, pattern};
+use live::nbd::client::{Address, Client};
 use std::fs;
+use std::os::unix::fs::FileExt;
 
 const MIB: u64 = 1 << 20;
 
@@ -65,6 +67,29 @@ fn an_origin_that_was_cut_short() {
     stays_refused(&scene, &["has shrunk from 16777216 to 8388608 bytes"]);
     origin.set_len(0).unwrap();
     stays_refused(&scene, &["was cut short"]);
+    daemon.stop();
+}
+
+/// Clients were sent away for it, and can come again.
+#[test]
+fn a_volume_that_was_not_detached_is_served_again() {
+    let (scene, daemon) = served();
+    scene.place.done(&["flush", &scene.cache]);
+    let origin = fs::File::options().read(true).write(true).open(&scene.origin).unwrap();
+    let mut home = [0];
+    origin.read_exact_at(&mut home, 5000).unwrap();
+    origin.write_all_at(&[!home[0]], 5000).unwrap();
+    let detach = ["detach", "--verify", &scene.cache];
+    scene.place.refused(&detach, 1, &["differ at byte 5000", "served as before"]);
+    assert_eq!(daemon.read("disk"), scene.changed(), "clients go on");
+    scene.place.done(&["set", &scene.cache, "mode=readonly"]);
+    scene.place.refused(&detach, 1, &["differ at byte 5000"]);
+    let address = Address::Unix(daemon.socket.clone());
+    let mut client = Client::connect(&address, "disk").expect("it is served");
+    assert!(client.write(0, &[0; 4096]).expect("it is connected").is_err(), "it is offered as it was");
+    origin.write_all_at(&home, 5000).unwrap();
+    scene.place.done(&detach);
+    assert!(Client::connect(&address, "disk").is_err(), "it is taken off");
     daemon.stop();
 }
 
