@@ -203,7 +203,14 @@ impl Running {
     fn succeed(&self, successor: &Successor, on_progress: OnProgress<'_>) -> Result<Succeeded> {
         let era = self.era();
         let since = self.hold_requests(on_progress)?;
-        let begun = self.stop_engine(&era).and_then(|()| self.hand_over(&era, successor));
+        let stop = self.handle.start_behind_gate(VolumeIndex(0), ControlOp::Stop);
+        let stopped = stop.and_then(Pending::wait);
+        if let Err(error @ ControlError::Stopped) = stopped {
+            // The daemon ends, and the engine was not asked: no session may begin beside it.
+            let _ = self.handle.open_gate();
+            return Err(error.into());
+        }
+        let begun = self.check_stop(&era, stopped).and_then(|()| self.hand_over(&era, successor));
         let entered = begun.and_then(|(next, engine)| self.go_on_with(next, engine, successor));
         let next = match entered {
             Ok(next) => next,
@@ -279,11 +286,10 @@ impl Running {
         Ok(self.picture()?.volumes.iter().all(|volume| volume.dirty_bytes + volume.lost_bytes == 0))
     }
 
-    /// Stops the engine behind the gate.
-    fn stop_engine(&self, era: &Era) -> Result<()> {
+    /// Refuses to go on after an engine that was not stopped cleanly, with nothing left to bring home.
+    fn check_stop(&self, era: &Era, stopped: Result<(), ControlError>) -> Result<()> {
         let spec = &era.name;
-        let stop = self.handle.start_behind_gate(VolumeIndex(0), ControlOp::Stop)?;
-        stop.wait().with_context(|| format!("the cache {spec} did not stop cleanly"))?;
+        stopped.with_context(|| format!("the cache {spec} did not stop cleanly"))?;
         let is_home = self.handle.with_core(|engine| {
             let superblock = engine.superblock();
             superblock.clean_stop && superblock.line.is_home && !engine.status().cache.latched
