@@ -28,7 +28,7 @@ use engine::engine::Engine;
 use engine::format::{Change, Layout, Succession, Superblock, VolumeRecord};
 use engine::limits::Config;
 use engine::mutation::Mutations;
-use engine::recovery::{self, Growth, OpenError, Opened, Options, Sample};
+use engine::recovery::{self, Growth, Opened, Options, Sample};
 use engine::units::{BLOCK_BYTES, SECTOR_BYTES, VOLUMES_MAX, VolumeId, VolumeIndex, payload_checksum};
 use live::buffers::LastingMemory;
 use live::devices::BlockingDevice;
@@ -126,15 +126,6 @@ pub struct Begun {
     pub recovery: RecoveryReport,
 }
 
-fn refused(spec: &DeviceSpec, error: &OpenError) -> anyhow::Error {
-    // Nothing is found of a log but by its parts, and nothing in slots but by their records.
-    let salvage = match error {
-        OpenError::Scan(_) => format!(", and forebay salvage {spec} for what can still be read"),
-        _ => String::new(),
-    };
-    anyhow!("the cache {spec} cannot be recovered: {error}; see forebay check {spec}{salvage}")
-}
-
 impl NewSession {
     /// Stores the notes and begins the session.
     ///
@@ -153,7 +144,7 @@ impl NewSession {
         lasting::restore(&mut image, &found.superblock, &cache)?;
         found.superblock.lasting_boot = lasting.map_or([0; 16], |lasting| lasting.boot());
         let opened = recovery::begin_session(&mut image, found, Mutations::NONE)
-            .map_err(|error| refused(&cache, &error))?;
+            .map_err(|error| superblock::not_recovered(&error, &cache))?;
         record.change(|record| record.superblock_update = opened.superblock.update)?;
         let recovery = RecoveryReport::new(prepared_in + began_at.elapsed(), &opened.report);
         let mut engine = Engine::new(opened, config);
@@ -206,7 +197,7 @@ pub fn prepare(
         &mut image,
         Options { index_budget_bytes: memory.index_bytes, repair: false, mutations: Mutations::NONE },
     )
-    .map_err(|error| refused(spec, &error))?;
+    .map_err(|error| superblock::not_recovered(&error, spec))?;
     // RULE 11: a start that is refused changes nothing on the cache and in the notes. Otherwise the next one would find
     // no clean stop any more, and with it nothing to compare the origin with.
     spot_check(&found, &mut image, &volumes, spec)?;
@@ -319,7 +310,7 @@ pub fn begin_on(
             change.into_iter().for_each(|change| found.superblock.history.note(change));
             recovery::begin_session(&mut image, found, Mutations::NONE)
         })
-        .map_err(|error| refused(cache.spec(), &error))?;
+        .map_err(|error| superblock::not_recovered(&error, cache.spec()))?;
     record.change(|record| record.superblock_update = opened.superblock.update)?;
     let recovery = RecoveryReport::new(began_at.elapsed(), &opened.report);
     Ok(Begun { engine: Engine::new(opened, config), recovery })
