@@ -1,7 +1,9 @@
 //! The lock on an export: on one machine one process at a time has it as an origin (hazard 13).
 //!
 //! It is an abstract unix socket with a name made of the server's address and the export's name: it needs no directory,
-//! no permission, and is gone when its process is, however that ended.
+//! no permission, and is gone when its process is, however that ended. Any user of the machine can take the name first: then the
+//! export is refused. So it would be with a file in a directory of all users; one in a user's own would not keep the daemons
+//! of two users apart.
 
 use crate::nbd::uri::{NbdUri, Server};
 use std::io;
