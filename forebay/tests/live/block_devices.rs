@@ -9,11 +9,20 @@ const MIB: u64 = 1 << 20;
 /// A pair of block devices is created, served, locked, detached like a pair of files.
 #[test]
 fn a_volume_on_block_devices() {
-    let site = Site::new("loop");
+    served_on_block_devices("512");
+}
+
+#[test]
+fn a_volume_on_block_devices_of_large_sectors() {
+    served_on_block_devices("4096");
+}
+
+fn served_on_block_devices(sector_bytes: &str) {
+    let site = Site::new(&format!("loop-{sector_bytes}"));
     let origin_file = site.noise("origin", 48 * MIB, 1);
     let cache_file = site.file("cache", 40 * MIB);
-    let Some(origin) = LoopDevice::try_attach(&origin_file) else { return };
-    let Some(cache) = LoopDevice::try_attach(&cache_file) else { return };
+    let Some(origin) = LoopDevice::try_with_sectors(sector_bytes, &origin_file) else { return };
+    let Some(cache) = LoopDevice::try_with_sectors(sector_bytes, &cache_file) else { return };
     let create = ["create", "--origin", origin.path(), "--cache", cache.path(), "--name", "disk"];
     site.run(&[&create[..], &["--trial-seconds", "1"]].concat());
     let daemon = Daemon::start(&site, cache.path(), &[]);
@@ -121,4 +130,28 @@ fn an_origin_that_was_mounted_behind_the_cache_is_refused() {
     let door = format!("unix:{}", site.path("door"));
     let message = site.refused(&["serve", &cache, "--nbd", &door]);
     assert!(message.contains("changed behind the cache at byte 0"), "{message}");
+}
+
+/// What lies in a hole is read in any piece, whatever the sectors of the disk below: it says nothing of what can be written.
+#[test]
+fn a_file_of_holes_has_the_sectors_of_its_disk() {
+    let site = Site::new("holes");
+    let disk_file = site.file("disk", 256 * MIB);
+    let Some(disk) = LoopDevice::try_with_sectors("4096", &disk_file) else { return };
+    tool("mkfs.ext4", &["-q", "-F", disk.path()]);
+    let mount = Mount::new(&site, &disk);
+    let (origin, cache) = (mount.path("origin"), mount.path("cache"));
+    tool("truncate", &["--size=48M", &origin]);
+    tool("truncate", &["--size=40M", &cache]);
+    site.run(&["create", "--origin", &origin, "--cache", &cache, "--name", "disk"]);
+    let daemon = Daemon::start(&site, &cache, &[]);
+    let input = site.noise("input", 48 * MIB, 1);
+    tool("nbdcopy", &["--flush", &input, &daemon.uri("disk")]);
+    site.run(&["flush", &cache]);
+    daemon.stop();
+    // It is the same origin, though what is in it is held to the sectors now.
+    let daemon = Daemon::start(&site, &cache, &[]);
+    site.run(&["detach", &cache, "disk", "--verify"]);
+    daemon.stop();
+    assert_eq!(first_difference(&input, &origin), None);
 }

@@ -77,7 +77,12 @@ impl LoopDevice {
 
     /// Makes a block device of a plain file; `None`, with the reason printed, where that is refused.
     pub fn try_attach(path: &str) -> Option<LoopDevice> {
-        let output = try_tool("losetup", &["--find", "--show", path]);
+        LoopDevice::try_with_sectors("512", path)
+    }
+
+    /// The same with sectors of so many bytes.
+    pub fn try_with_sectors(sector_bytes: &str, path: &str) -> Option<LoopDevice> {
+        let output = try_tool("losetup", &["--find", "--show", "--sector-size", sector_bytes, path]);
         if !output.status.success() {
             let reason = String::from_utf8_lossy(&output.stderr);
             eprintln!("SKIPPED: a test on block devices, because losetup is refused: {}", reason.trim());

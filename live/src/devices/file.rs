@@ -95,7 +95,8 @@ impl OpenFile {
         let sector_bytes = if block {
             rustix::fs::ioctl_blksszget(&fd).map_err(os("measure"))?
         } else if direct {
-            probe_sector_bytes(fd.as_fd())
+            let of_disk = identity::sector_bytes_below(opened.st_dev).unwrap_or(512);
+            probe_sector_bytes(fd.as_fd()).max(of_disk)
         } else {
             512
         };
@@ -410,7 +411,7 @@ fn set_nonblocking(fd: &OwnedFd) -> rustix::io::Result<()> {
     rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)
 }
 
-/// The smallest direct transfer that the file system takes.
+/// The smallest direct transfer that the file system takes. What lies in a hole it may give in any piece.
 fn probe_sector_bytes(fd: BorrowedFd<'_>) -> u32 {
     let mut bytes = super::AlignedBytes::new(8192);
     for sector_bytes in [512u32, 1024, 2048] {

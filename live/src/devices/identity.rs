@@ -1,4 +1,4 @@
-//! Identity of a device: stable marks that tell it from others over restarts (hazard 9).
+//! Identity of a device: stable marks that tell it from others over restarts (hazard 9), and what the kernel shows of it.
 
 use rustix::fs::Stat;
 use std::os::fd::OwnedFd;
@@ -42,6 +42,12 @@ pub(super) fn has_volatile_cache(number: u64) -> Option<bool> {
         "write through" => Some(false),
         _ => None,
     }
+}
+
+/// The smallest transfer of the disk that holds a file system; nothing if there is none, or more than one.
+pub(super) fn sector_bytes_below(file_system: u64) -> Option<u32> {
+    let (_, disk) = directories(file_system)?;
+    std::fs::read_to_string(disk.join("queue/logical_block_size")).ok()?.trim().parse().ok()
 }
 
 /// Whether the kernel lets nobody write to a block device. An open for writing succeeds all the same.
