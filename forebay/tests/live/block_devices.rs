@@ -155,3 +155,16 @@ fn a_file_of_holes_has_the_sectors_of_its_disk() {
     daemon.stop();
     assert_eq!(first_difference(&input, &origin), None);
 }
+
+/// A block is the least that a cache asks a device for.
+#[test]
+fn sectors_that_are_longer_than_a_block_are_refused() {
+    let site = Site::new("long-sectors");
+    let (file, other) = (site.file("file", 64 * MIB), site.file("other", 64 * MIB));
+    // Kernels before 6.15 make none.
+    let Some(device) = LoopDevice::try_with_sectors("16384", &file) else { return };
+    for [origin, cache] in [[device.path(), &other], [&other, device.path()]] {
+        let message = site.refused(&["create", "--origin", origin, "--cache", cache, "--name", "disk"]);
+        assert!(message.contains("has sectors of 16384 bytes; at most 4096 can be used"), "{message}");
+    }
+}

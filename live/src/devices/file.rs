@@ -6,6 +6,7 @@
 use super::DeviceError;
 use super::identity;
 use engine::effect::Errno;
+use engine::units::BLOCK_BYTES;
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, FsWord, Mode, OFlags, SeekFrom};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -101,6 +102,9 @@ impl OpenFile {
             512
         };
         let sector_bytes = sector_bytes.max(512);
+        if u64::from(sector_bytes) > BLOCK_BYTES {
+            return Err(DeviceError::SectorSize { path: path.to_owned(), sector_bytes });
+        }
         let size_bytes = end - end % u64::from(sector_bytes);
         if size_bytes == 0 {
             return Err(DeviceError::Empty { path: path.to_owned() });

@@ -22,6 +22,7 @@ pub use size::{SizeError, parse_size};
 pub use spec::{DeviceSpec, DeviceSpecError, ModelSpec, SPEED_UNIT, WriteCache, parse};
 
 use engine::effect::Errno;
+use engine::units::BLOCK_BYTES;
 use file::OpenMode;
 use nbd::NbdDevice;
 use std::ops::{Deref, DerefMut};
@@ -88,6 +89,14 @@ pub enum DeviceError {
     Empty {
         /// The device.
         path: PathBuf,
+    },
+    /// Its smallest transfer is longer than a block.
+    #[error("{} has sectors of {sector_bytes} bytes; at most {BLOCK_BYTES} can be used", path.display())]
+    SectorSize {
+        /// The device.
+        path: PathBuf,
+        /// Bytes of a sector.
+        sector_bytes: u32,
     },
     /// Any other failure of the system.
     #[error("could not {step} {}: {}", path.display(), std::io::Error::from_raw_os_error(*errno))]

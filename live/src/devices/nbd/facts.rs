@@ -6,10 +6,8 @@ use crate::nbd::wire::protocol::{
     FLAG_SEND_WRITE_ZEROES,
 };
 use engine::remote::facts::Facts;
-use engine::units::SECTOR_BYTES;
+use engine::units::{BLOCK_BYTES, SECTOR_BYTES};
 
-/// The largest minimum block that volumes can have.
-const MIN_BLOCK_BYTES_MAX: u32 = 64 << 10;
 /// The longest READ or WRITE where the server states no limit, as the protocol has it.
 const PAYLOAD_BYTES_DEFAULT: u32 = 32 << 20;
 
@@ -19,7 +17,7 @@ const PAYLOAD_BYTES_DEFAULT: u32 = 32 << 20;
 /// A statement of what makes no sense: for a line that begins with the server's name.
 pub(super) fn of(info: &ExportInfo) -> Result<Facts, String> {
     let [min_block_bytes, _, max_block_bytes] = info.block_sizes.unwrap_or([1, 4096, PAYLOAD_BYTES_DEFAULT]);
-    if !min_block_bytes.is_power_of_two() || min_block_bytes > MIN_BLOCK_BYTES_MAX {
+    if !min_block_bytes.is_power_of_two() || u64::from(min_block_bytes) > BLOCK_BYTES {
         return Err(format!("states a smallest block of {min_block_bytes} bytes, which cannot be used"));
     }
     let sector_bytes = min_block_bytes.max(u32::try_from(SECTOR_BYTES).expect("a sector"));
@@ -73,7 +71,9 @@ mod tests {
 
     #[test]
     fn a_server_that_lies_is_refused() {
-        for block_sizes in [[0, 0, 0], [3, 4096, 4096], [1 << 20, 1 << 20, 1 << 20], [512, 512, 100]] {
+        for block_sizes in
+            [[0, 0, 0], [3, 4096, 4096], [8192, 8192, 8192], [1 << 20, 1 << 20, 1 << 20], [512, 512, 100]]
+        {
             assert!(of(&ExportInfo { block_sizes: Some(block_sizes), ..info() }).is_err());
         }
         assert!(of(&ExportInfo { size_bytes: u64::MAX, ..info() }).is_err());
