@@ -42,8 +42,10 @@ struct Queue {
     under_way: u32,
     range_bytes: u64,
     waiting: VecDeque<Request>,
-    /// Discards and write-zeroes that wait: others overtake them.
+    /// Discards and write-zeroes that wait: others may overtake them.
     ranges: VecDeque<Request>,
+    /// The last one that had waited was no range.
+    is_turn_of_range: bool,
 }
 
 impl Queue {
@@ -59,9 +61,11 @@ impl Queue {
         if !self.has_place() {
             return None;
         }
-        self.waiting
-            .pop_front()
-            .or_else(|| if self.has_place_for_range() { self.ranges.pop_front() } else { None })
+        // By turns: who asks for much all the time must not keep ranges waiting for ever.
+        let may_be_range = self.has_place_for_range() && !self.ranges.is_empty();
+        let is_range = may_be_range && (self.is_turn_of_range || self.waiting.is_empty());
+        self.is_turn_of_range = !is_range;
+        if is_range { self.ranges.pop_front() } else { self.waiting.pop_front() }
     }
 }
 
@@ -229,6 +233,22 @@ mod tests {
         assert_eq!(next(&mut queues), None);
         queues.ended(Place::of(&discard(0, 0)));
         assert_eq!(next(&mut queues), Some(4));
+    }
+
+    /// A client that never lets its queue run empty must not keep its own discards, or another client's, waiting for ever.
+    #[test]
+    fn ranges_have_their_turn_while_others_wait() {
+        let mut queues = Queues::default();
+        for id in 0..600 {
+            ask(&mut queues, flush(id, 0));
+        }
+        assert!(!ask(&mut queues, discard(1_000, 0)));
+        let went = (1_001..1_005).position(|id| {
+            assert!(!ask(&mut queues, flush(id, 0)));
+            queues.ended(Place::of(&flush(0, 0)));
+            next(&mut queues) == Some(1_000)
+        });
+        assert_eq!(went, Some(1), "one that waited longer goes before it");
     }
 
     #[test]
