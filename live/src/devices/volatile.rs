@@ -9,7 +9,7 @@
 
 use super::OpenFile;
 use engine::effect::Errno;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Bytes of a piece of the cache.
 const PIECE_BYTES: u64 = 4096;
@@ -27,8 +27,8 @@ struct Piece {
 /// The unflushed content of a modelled disk.
 pub(super) struct VolatileCache {
     pieces: BTreeMap<u64, Piece>,
-    /// Pieces in the order they came, with the write that brought them.
-    order: VecDeque<(u64, u64)>,
+    /// Pieces in the order they came.
+    order: VecDeque<u64>,
     limit_bytes: u64,
     /// The number of the last write.
     write: u64,
@@ -63,7 +63,7 @@ impl VolatileCache {
             }
             let write = self.write;
             let piece = self.pieces.entry(number).or_insert_with(|| {
-                self.order.push_back((number, write));
+                self.order.push_back(number);
                 Piece { bytes: Box::new([0; PIECE_BYTES as usize]), sectors: 0, write }
             });
             piece.bytes[inside..inside + step].copy_from_slice(&bytes[done..done + step]);
@@ -73,12 +73,13 @@ impl VolatileCache {
         }
         while self.pieces.len() as u64 * PIECE_BYTES > self.limit_bytes {
             // Entries of pieces that went to the store by another way are stale: settling is idempotent.
-            let Some((number, _)) = self.order.pop_front() else { break };
+            let Some(number) = self.order.pop_front() else { break };
             self.settle(store, number)?;
         }
         if self.order.len() > 2 * self.pieces.len() + 1024 {
-            let pieces = &self.pieces;
-            self.order.retain(|(number, _)| pieces.contains_key(number));
+            // A piece that came again has an entry for each time, of which one will do.
+            let (pieces, mut seen) = (&self.pieces, BTreeSet::new());
+            self.order.retain(|number| pieces.contains_key(number) && seen.insert(*number));
         }
         Ok(())
     }
@@ -212,6 +213,18 @@ mod tests {
             1 => Just(Step::BeginFlush),
             1 => Just(Step::EndFlush),
         ]
+    }
+
+    #[test]
+    fn a_piece_that_is_flushed_over_and_over_takes_no_more_memory() {
+        let store = OpenFile::in_memory(SIZE as u64).unwrap();
+        let mut cache = VolatileCache::new(1 << 20);
+        for _ in 0..10_000 {
+            cache.write(&store, 0, &[1; 4096]).unwrap();
+            let covered = cache.begin_flush();
+            cache.end_flush(&store, covered).unwrap();
+        }
+        assert!(cache.order.len() < 2_000, "{} entries for one piece", cache.order.len());
     }
 
     proptest! {
