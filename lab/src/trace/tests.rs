@@ -145,6 +145,11 @@ fn what_is_malformed_is_told_in_one_line() {
         ),
         ("a.spc", "0,1,512,r\n", "a.spc, line 1: there are 4 fields, not 5"),
         ("a.spc", "0,1,512,q,0\n", "a.spc, line 1: the operation is neither a read nor a write: q"),
+        (
+            "a.csv",
+            "1,a,0,Rewind,0,512,0\n",
+            "a.csv, line 1: the operation is neither a read nor a write: Rewind",
+        ),
         ("a.spc", "0,1,512,r,1e9\n", "a.spc, line 1: the time is no number that can be: 1e9"),
         ("a.spc", "0,1,2000000000,r,1\n", "a.spc, line 1: a request of 3906250 sectors is longer than 1 GiB"),
         ("a.spc", &long, "a.spc, line 2: the line has more than 4096 bytes"),

@@ -108,11 +108,12 @@ fn fields<'a, const N: usize>(parts: impl Iterator<Item = &'a str>) -> Result<[&
     if found < N { Err(Reason::Fields { found, wanted: N }) } else { Ok(fields) }
 }
 
-fn op_by_initial(text: &str) -> Result<Op, Reason> {
-    match text.as_bytes().first() {
-        Some(b'r' | b'R') => Ok(Op::Read),
-        Some(b'w' | b'W') => Ok(Op::Write),
-        Some(b'd' | b'D') => Ok(Op::Discard),
+/// The operation of a word, in any case: all of it, or its first letter alone.
+fn op_by_word(text: &str) -> Result<Op, Reason> {
+    match text.to_ascii_lowercase().as_str() {
+        "r" | "read" => Ok(Op::Read),
+        "w" | "write" | "writezeroes" => Ok(Op::Write),
+        "d" | "discard" => Ok(Op::Discard),
         _ => Err(Reason::Operation(shown(text))),
     }
 }
@@ -154,13 +155,13 @@ fn parse(
         }
         Format::Fiu => {
             let [time, _, _, lba, sectors, op, major, minor] = fields(text.split_ascii_whitespace())?;
-            let op = op_by_initial(op)?;
+            let op = op_by_word(op)?;
             let range = range(op, whole("address", lba)?, whole("length", sectors)?)?;
             (Some(whole("time", time)?), volumes.number(major, minor)?, op, range)
         }
         Format::Spc => {
             let [unit, lba, bytes, op, time] = fields(text.split(','))?;
-            let op = op_by_initial(op)?;
+            let op = op_by_word(op)?;
             let offset_bytes = scaled("address", lba, SECTOR_BYTES)?;
             let range = range_of_bytes(op, offset_bytes, whole("length", bytes)?)?;
             (Some(seconds("time", time)?), volumes.number(unit, "")?, op, range)
@@ -171,7 +172,7 @@ fn parse(
             if op == "Flush" {
                 return Ok(None);
             }
-            let op = op_by_initial(op)?;
+            let op = op_by_word(op)?;
             let range = range_of_bytes(op, whole("offset", offset_bytes)?, whole("length", bytes)?)?;
             (Some(scaled("time", time, 100)?), volumes.number(host, disk)?, op, range)
         }
@@ -180,7 +181,7 @@ fn parse(
             if op.is_empty() {
                 return Ok(None);
             }
-            let op = op_by_initial(op)?;
+            let op = op_by_word(op)?;
             let range = range_of_bytes(op, whole("offset", offset_bytes)?, whole("length", bytes)?)?;
             (Some(seconds("time", time)?), volumes.number(lun, "")?, op, range)
         }
@@ -192,7 +193,7 @@ fn parse(
         }
         Format::OpenCas => {
             let [time, op, lba, sectors] = fields(text.split(','))?;
-            let op = op_by_initial(op)?;
+            let op = op_by_word(op)?;
             let range = range(op, whole("address", lba)?, whole("length", sectors)?)?;
             (Some(whole("time", time)?), 0, op, range)
         }
