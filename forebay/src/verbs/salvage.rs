@@ -10,17 +10,19 @@ use crate::log::notice;
 use crate::opening::open_origin;
 use crate::origin;
 use crate::output::{Count, Output, Size};
+use crate::ownership::{User, check_start, give_up_elsewhere};
 use crate::startup::{check_memory_for_index, check_newest, index_bytes};
 use crate::state::StateDirectory;
 use crate::superblock::{self, system};
 use anyhow::{Context, Result, anyhow, bail};
+use engine::effect::WriteMode;
 use engine::format::{Superblock, VolumeRecord};
 use engine::image::Image;
 use engine::pair::Half;
 use engine::recovery::load_superblock;
 use engine::salvage::{self, Dirty, DirtyContent};
 use engine::units::{BLOCK_BYTES, SECTOR_BYTES, payload_checksum};
-use live::devices::{self, Access, BlockingDevice, DeviceSpec};
+use live::devices::{self, Access, BlockingDevice, Device, DeviceSpec};
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -105,7 +107,7 @@ struct Range {
 /// Where the data of a volume goes.
 enum Target {
     Nowhere,
-    Home(BlockingDevice),
+    Home(Device),
     File(File),
 }
 
@@ -146,7 +148,7 @@ impl Target {
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
         match self {
             Target::Nowhere => Ok(()),
-            Target::Home(origin) => origin
+            Target::Home(origin) => BlockingDevice::new(origin)
                 .write_at(offset_bytes, bytes)
                 .map_err(system)
                 .with_context(|| format!("cannot write to the origin at byte {offset_bytes}")),
@@ -159,7 +161,9 @@ impl Target {
     fn end(self) -> Result<()> {
         match self {
             Target::Nowhere => Ok(()),
-            Target::Home(mut origin) => origin.flush().map_err(system).context("cannot flush the origin"),
+            Target::Home(origin) => {
+                BlockingDevice::new(&origin).flush().map_err(system).context("cannot flush the origin")
+            }
             Target::File(file) => file.sync_all().context("cannot write what was salvaged"),
         }
     }
@@ -178,6 +182,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     };
     let state = StateDirectory::find(arguments.places.state_dir.as_deref())?;
     let notes = state.load_or_new(&superblock.set_id)?;
+    // An origin is written, whatever the mode of its volume.
+    let user = User { cache: spec, set_id: &notes.set_id, mode: WriteMode::Writeback };
     check_newest(spec, &superblock, &notes, &state)?;
     let index_budget_bytes = index_bytes(&superblock, image.is_mirrored());
     let found = salvage::find(&mut image, index_budget_bytes)
@@ -202,8 +208,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
             ));
             continue;
         }
-        let (to, target) = target(arguments, record)?;
+        let (to, target) = target(arguments, record, &state, user)?;
         plans.push((record, to, target, of_volume));
+    }
+    for (_, _, target, _) in &plans {
+        if let Target::Home(origin) = target {
+            // What other caches hold of it would be older than what is written now.
+            give_up_elsewhere(&state, origin, user)?;
+        }
     }
     for (record, to, target, dirty) in plans {
         report.volumes.push(salvage_volume(&mut image, record, to, target, dirty)?);
@@ -253,7 +265,12 @@ fn check_targets(arguments: &Arguments, superblock: &Superblock) -> Result<()> {
 }
 
 /// Where the data of a volume goes, in words and opened.
-fn target(arguments: &Arguments, record: &VolumeRecord) -> Result<(String, Target)> {
+fn target(
+    arguments: &Arguments,
+    record: &VolumeRecord,
+    state: &StateDirectory,
+    user: User<'_>,
+) -> Result<(String, Target)> {
     let size_bytes = record.size_sectors * SECTOR_BYTES;
     if let Some(given) = arguments.to.iter().find(|target| target.volume == record.name) {
         let to = given.file.display().to_string();
@@ -279,7 +296,8 @@ fn target(arguments: &Arguments, record: &VolumeRecord) -> Result<(String, Targe
     let origin =
         open_origin(&home, access, &record.name).map_err(|error| anyhow!("{error:#}; or {instead}"))?;
     origin::verify_or(record, &origin, &instead)?;
-    let target = if arguments.write { Target::Home(BlockingDevice::new(&origin)) } else { Target::Nowhere };
+    check_start(state, &origin, user).map_err(|error| anyhow!("{error:#}; or {instead}"))?;
+    let target = if arguments.write { Target::Home(origin) } else { Target::Nowhere };
     Ok((record.origin.clone(), target))
 }
 

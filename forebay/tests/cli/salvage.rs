@@ -131,3 +131,21 @@ fn what_the_last_daemon_kept_in_memory_is_missed() {
     let why = String::from_utf8_lossy(&output.stderr);
     assert!(why.contains(".lasting is gone") && why.contains("FOREBAY_RUN_DIR"), "{why}");
 }
+
+/// The notes on the damaged cache were moved away, as the start of another cache advises.
+#[test]
+fn what_another_cache_holds_of_an_origin_is_void_once_that_is_written() {
+    let scene = damaged(0);
+    let place = &scene.place;
+    fs::remove_dir_all(place.path("state")).expect("it is there");
+    let second = place.file("second.img", 64 * MIB);
+    let create = ["create", "--origin", &scene.origin, "--cache", &second, "--name", "again"];
+    place.done(&[&create[..], &["--mode", "writethrough"]].concat());
+    let daemon = place.serve(&second, &[]);
+    daemon.read("again");
+    daemon.stop();
+    place.done(&["salvage", &scene.cache, "--write"]);
+    let daemon = place.serve(&second, &[]);
+    assert!(daemon.read("again") == scene.changed(), "nothing of before is read");
+    assert!(daemon.stop().contains("[F15]"), "it is said");
+}
