@@ -37,6 +37,7 @@ mod state;
 mod superblock;
 mod trial;
 mod uncached;
+mod usage;
 mod verbs;
 mod warm_list;
 mod watchers;
@@ -95,13 +96,6 @@ fn explain(error: &clap::Error) -> u8 {
         let _ = error.print();
         return DONE;
     }
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        eprintln!("forebay: say what to do; forebay --help lists the verbs");
-        return USAGE;
-    }
-    let text = error.to_string();
-    // The first paragraph states the error; the rest repeats the usage.
-    let what = text.split("\n\n").next().unwrap_or(&text).trim_start_matches("error: ");
-    eprintln!("forebay: {} (see forebay --help)", one_line(what));
+    eprintln!("forebay: {}", usage::line(error, std::env::args_os()));
     USAGE
 }

@@ -139,7 +139,7 @@ impl Configuration {
         match Arguments::try_parse_from(configuration.command(&BTreeSet::new())) {
             Ok(_) => Some(configuration),
             Err(error) => {
-                findings.add(&(0..0), words::first_line(&error));
+                findings.add(&(0..0), words::mistake(&error));
                 None
             }
         }
@@ -236,7 +236,7 @@ pub fn complete(arguments: Serve) -> Result<(Serve, Option<Configuration>)> {
     match Arguments::try_parse_from(command) {
         Ok(Arguments { verb: Verb::Serve(completed) }) => Ok((completed, Some(configuration))),
         Ok(_) => bail!("the verb is serve"),
-        Err(error) => bail!("{}: {}", path.display(), words::first_line(&error)),
+        Err(error) => bail!("{}: {}", path.display(), words::mistake(&error)),
     }
 }
 

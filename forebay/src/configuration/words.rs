@@ -3,9 +3,9 @@
 use super::Findings;
 use crate::arguments::Arguments;
 use crate::nearest::unknown;
+use crate::usage;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Command, CommandFactory};
-use std::error::Error;
 use std::ffi::OsString;
 use std::ops::Range;
 use toml::Spanned;
@@ -133,9 +133,7 @@ fn try_alone(word: &Word) -> Result<(), String> {
     command.extend(word.arguments());
     command.push("mem:1G".into());
     match serve().try_get_matches_from(command) {
-        Err(error) if !matches!(error.kind(), ErrorKind::MissingRequiredArgument) => {
-            Err(error.source().map_or_else(|| first_line(&error), ToString::to_string))
-        }
+        Err(error) if !matches!(error.kind(), ErrorKind::MissingRequiredArgument) => Err(usage::why(&error)),
         _ => Ok(()),
     }
 }
@@ -157,9 +155,7 @@ pub(super) fn one_text(value: &Spanned<DeValue<'_>>, findings: &mut Findings<'_>
     }
 }
 
-/// The first paragraph of an error of the command line, in one line.
-pub(super) fn first_line(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let what = text.split("\n\n").next().unwrap_or(&text).trim_start_matches("error: ");
-    what.split_whitespace().collect::<Vec<_>>().join(" ")
+/// The mistake in words that do not go together on the command line of `serve`.
+pub(super) fn mistake(error: &clap::Error) -> String {
+    usage::mistake(error, &serve())
 }
