@@ -3,7 +3,7 @@
 use crate::output::Size;
 use engine::status::{Bypasses, Counters, DeviceBytes, Status, VolumeStatus};
 use live::limits::HeldBack;
-use live::server::{Histograms, Latencies, Latency};
+use live::server::{Histograms, Latencies, Latency, STEPS_NS};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::{self, Write};
@@ -21,6 +21,9 @@ pub struct StatsReport {
     pub cache: DeviceStats,
     /// Number of times that the log went past the device's end since the start.
     pub cache_wraps: u64,
+    /// The bounds of the steps in `durations`: a request is counted in the first step whose bound its time does not exceed.
+    #[serde(default)]
+    pub duration_bounds_seconds: Vec<f64>,
 }
 
 /// One volume in `stats`.
@@ -63,7 +66,7 @@ impl From<HeldBack> for HeldBackStats {
 pub struct DurationStats {
     /// The operation.
     pub operation: String,
-    /// Requests by step: the bounds are [`live::server::STEPS_NS`], and the last step has none.
+    /// Requests by step: one for each bound in `duration_bounds_seconds`, and a last one for what took longer.
     pub counts: Vec<u64>,
     /// The sum of all times, in seconds.
     pub sum_seconds: f64,
@@ -294,6 +297,10 @@ impl From<&Latencies> for LatencyStats {
     }
 }
 
+fn duration_bounds_seconds() -> Vec<f64> {
+    STEPS_NS.iter().map(|bound_ns| *bound_ns as f64 / 1e9).collect()
+}
+
 impl StatsReport {
     /// The report on a running engine; `measured` are in the order of the volumes.
     #[must_use]
@@ -313,6 +320,7 @@ impl StatsReport {
             total: RequestStats::default(),
             cache: status.cache.device.into(),
             cache_wraps: status.cache.wraps,
+            duration_bounds_seconds: duration_bounds_seconds(),
         };
         report.add_up();
         report
@@ -327,6 +335,7 @@ impl StatsReport {
             total: RequestStats::default(),
             cache: DeviceStats::default(),
             cache_wraps: 0,
+            duration_bounds_seconds: duration_bounds_seconds(),
         };
         report.add_up();
         report

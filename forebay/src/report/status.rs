@@ -559,6 +559,15 @@ impl StatusReport {
                     let (day, left) = (Size(wear.day_bytes), Size(wear.left_bytes));
                     writeln!(to, "wear       {day} a day, of that {left} left for now")?;
                 }
+                if let Some(endurance_bytes) = cache.endurance_bytes {
+                    let part = cache.lifetime_written_bytes as f64 / endurance_bytes as f64;
+                    let (written, rated) = (Size(cache.lifetime_written_bytes), Size(endurance_bytes));
+                    writeln!(
+                        to,
+                        "endurance  {written} written of {rated} that it is rated for ({:.1} %)",
+                        part * 100.0
+                    )?;
+                }
                 writeln!(to, "destage    {}", cache.destage)?;
                 write!(to, "crash      a power cut leaves {}", cache.power_cut_leaves)?;
                 match cache.false_dirty_limit_bytes {
@@ -660,6 +669,9 @@ impl VolumeReport {
             writeln!(to, "           the configuration file says {configured}")?;
         }
         writeln!(to, "cached     {}, of that {} dirty", Size(self.cached_bytes), Size(self.dirty_bytes))?;
+        if self.destage_bytes_per_second > 0 {
+            writeln!(to, "           going home at {} a second", Size(self.destage_bytes_per_second))?;
+        }
         if self.destage_held_back {
             writeln!(to, "           which is held back for its hours")?;
         }

@@ -62,6 +62,8 @@ fn worked() -> (Scene, String, Value, Value) {
     assert!(head.contains("application/openmetrics-text; version=1.0.0"), "{head}");
     let (status, stats) = (scene.status(), scene.report("stats"));
     assert_eq!(status["metrics"], address);
+    let text = scene.place.done(&["status", &scene.cache]);
+    assert!(text.contains("written of 1 TiB that it is rated for"), "{text}");
     daemon.stop();
     (scene, page, status, stats)
 }
@@ -71,6 +73,13 @@ fn the_page_says_what_the_reports_say() {
     let (scene, page, status, stats) = worked();
     assert!(page.ends_with("# EOF\n"));
     let (volume, total) = (&stats["volumes"][0], &stats["total"]);
+    let steps = |list: &Value| list.as_array().map(Vec::len);
+    let bounds = steps(&stats["duration_bounds_seconds"]).expect("a list");
+    assert_eq!(
+        steps(&volume["durations"][0]["counts"]),
+        Some(bounds + 1),
+        "the last step has no bound: {stats}"
+    );
     for (name, value) in [
         ("forebay_requests_total{volume=\"disk\",operation=\"read\"}", &volume["reads"]),
         ("forebay_requests_total{volume=\"disk\",operation=\"write\"}", &volume["writes"]),

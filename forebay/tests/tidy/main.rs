@@ -13,6 +13,7 @@
 //! | `paths.rs` | paths in documents and comments exist |
 //! | `first_sentences.rs` | a doc comment begins with what its item is |
 //! | `guide.rs` | the guide explains every event and quotes messages as they are; links lead somewhere |
+//! | `json_page.rs` | the page on JSON has each field of the reports |
 //! | `lengths.rs` | files, functions and lines of documents are short |
 //! | `leftovers.rs` | marks of unfinished work, paths of one machine |
 //!
@@ -23,6 +24,7 @@ mod citations;
 mod findings;
 mod first_sentences;
 mod guide;
+mod json_page;
 mod leftovers;
 mod lengths;
 mod module_invariants;
@@ -128,6 +130,12 @@ fn the_guide_explains_every_event() {
 fn the_guide_quotes_messages_as_they_are() {
     let Some(tree) = repository() else { return };
     Ratchet::none("messages are quoted as they are").judge(guide::check_messages(tree));
+}
+
+#[test]
+fn the_page_on_json_has_each_field() {
+    let Some(tree) = repository() else { return };
+    Ratchet::none("fields of JSON are told of").judge(json_page::check(tree));
 }
 
 #[test]
