@@ -98,6 +98,12 @@ pub struct WearAdvice {
     pub written: WrittenReport,
     /// Bytes written to it in a day at that rate.
     pub written_bytes_per_day: u64,
+    /// Bytes that may be written in a day by the wear budget; absent if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_bytes_per_day: Option<u64>,
+    /// Blocks that did not enter the cache since the start because of that budget.
+    #[serde(default)]
+    pub budget_blocks: u64,
     /// Years that its rated endurance lasts at that rate; absent if it was not said, or nothing is written.
     pub years_left: Option<f64>,
     /// The meaning of that, in a sentence.
@@ -120,6 +126,8 @@ pub struct WearFacts {
     pub seconds: f64,
     pub lifetime_written_bytes: u64,
     pub endurance_bytes: Option<u64>,
+    pub budget_bytes_per_day: Option<u64>,
+    pub budget_blocks: u64,
 }
 
 impl From<&SizePoint> for CurvePoint {
@@ -354,7 +362,8 @@ impl VolumeAdvice {
 
 impl WearAdvice {
     fn new(facts: &WearFacts) -> WearAdvice {
-        let WearFacts { written, seconds, lifetime_written_bytes, endurance_bytes } = *facts;
+        let WearFacts { written, seconds, lifetime_written_bytes, endurance_bytes, .. } = *facts;
+        let WearFacts { budget_bytes_per_day, budget_blocks, .. } = *facts;
         let WrittenReport { user_bytes, fill_bytes, relocation_bytes, header_bytes } = written;
         let all_bytes = user_bytes + fill_bytes + relocation_bytes + header_bytes;
         let per_day = all_bytes as f64 / seconds.max(1.0) * DAY_SECONDS;
@@ -393,7 +402,22 @@ impl WearAdvice {
                 )
             }
         };
-        WearAdvice { written, written_bytes_per_day: per_day as u64, years_left, sentence }
+        let budget = match (budget_bytes_per_day.map(Size), budget_blocks) {
+            (None, _) => String::new(),
+            (Some(day), 0) => format!("; the wear budget is {day} a day, and kept nothing out of the cache"),
+            (Some(day), blocks) => format!(
+                "; the wear budget of {day} a day kept {} out of the cache, and would keep them out of a larger one",
+                Size(blocks * engine::units::BLOCK_BYTES)
+            ),
+        };
+        WearAdvice {
+            written,
+            written_bytes_per_day: per_day as u64,
+            budget_bytes_per_day,
+            budget_blocks,
+            years_left,
+            sentence: sentence + &budget,
+        }
     }
 }
 
@@ -488,11 +512,22 @@ mod tests {
             seconds: DAY_SECONDS / 2.0,
             lifetime_written_bytes: 0,
             endurance_bytes: Some((18 * 365 * 3) << 30),
+            budget_bytes_per_day: None,
+            budget_blocks: 0,
         };
         let wear = WearAdvice::new(&facts);
         assert_eq!(wear.written_bytes_per_day >> 30, 18);
         assert!((wear.years_left.expect("its endurance is known") - 3.0).abs() < 0.01);
         assert!(wear.sentence.contains("88.9 % of it what enters after misses"), "{}", wear.sentence);
+        assert!(!wear.sentence.contains("budget"), "{}", wear.sentence);
+        let bounded = WearFacts { budget_bytes_per_day: Some(10 << 30), ..facts };
+        let said = WearAdvice::new(&bounded).sentence;
+        assert!(
+            said.ends_with("; the wear budget is 10 GiB a day, and kept nothing out of the cache"),
+            "{said}"
+        );
+        let said = WearAdvice::new(&WearFacts { budget_blocks: 512, ..bounded }).sentence;
+        assert!(said.contains("the wear budget of 10 GiB a day kept 2 MiB out of the cache"), "{said}");
         let none = WearAdvice::new(&WearFacts { written: WrittenReport::default(), ..facts });
         assert!(none.years_left.is_none() && none.sentence.contains("nothing was written"));
     }

@@ -39,7 +39,7 @@ use anyhow::{Context, Result, bail};
 use engine::effect::{Errno, WriteMode};
 use engine::engine::Engine;
 use engine::format::Superblock;
-use engine::status::{Status, VolumeStatus};
+use engine::status::{Counters, Status, VolumeStatus};
 use engine::units::{VOLUMES_MAX, VolumeIndex};
 use halves::{SharedHalves, Sockets};
 use live::devices::{Device, DeviceSpec};
@@ -576,6 +576,11 @@ impl Running {
             seconds: self.era().began.elapsed().as_secs_f64(),
             lifetime_written_bytes: self.lifetime_written_bytes(&status),
             endurance_bytes: self.watching.endurance_bytes,
+            budget_bytes_per_day: cache.wear.map(|wear| wear.day_bytes),
+            budget_blocks: sum(|volume| {
+                let Counters { read_bypasses, write_bypasses, .. } = &volume.counters;
+                read_bypasses.budget_blocks + write_bypasses.budget_blocks
+            }),
         };
         Ok(AdviceReport::new(
             sampling.curve(),

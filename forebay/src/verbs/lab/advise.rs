@@ -140,7 +140,7 @@ impl Report {
             writeln!(
                 output,
                 "lru is exact; the others are from a sample of {} blocks ({:.2} % of all), which for lru is wrong by \
-                 {:.2} points in the mean and {:.2} at the most",
+                 {:.2} points in the mean and {:.2} at the most; of the others that is not known (--exact looks at all)",
                 self.sample_blocks,
                 self.sample_rate * 100.0,
                 self.sample_error_mean * 100.0,
