@@ -14,6 +14,7 @@ use crate::startup::{check_memory_for_index, check_newest, index_bytes};
 use crate::state::{CacheRecord, StateDirectory};
 use crate::superblock;
 use anyhow::{Context, Result, bail};
+use engine::effect::WriteMode;
 use engine::engine::Engine;
 use engine::format::{Superblock, VolumeRecord};
 use engine::mutation::Mutations;
@@ -70,6 +71,11 @@ fn look(spec: &DeviceSpec, state: &StateDirectory) -> Result<StatusReport> {
         |volume: &VolumeStatus| notes.iter().any(|note| note.id == volume.id.0 && note.abandoned);
     let engine = Engine::new(opened, composition.config(&superblock.layout));
     let status = engine.status();
+    let names = found.halves.names.into_iter().flatten();
+    let mirror =
+        names.zip(found.image.standings()).map(|(name, standing)| HalfReport::at_rest(name, standing));
+    let mirror: Vec<HalfReport> = mirror.collect();
+    let is_degraded = mirror.iter().any(|half| !half.counts());
     let volumes = status
         .volumes
         .iter()
@@ -80,14 +86,13 @@ fn look(spec: &DeviceSpec, state: &StateDirectory) -> Result<StatusReport> {
             if is_abandoned(volume) {
                 report.forget_content();
             }
+            // As the next start would have it.
+            report.lone_half =
+                is_degraded && report.order.is_none() && volume.mode_target == WriteMode::Writeback;
             report
         })
         .collect();
     let identity = CacheIdentity::new(spec, &superblock, &composition);
-    let names = found.halves.names.into_iter().flatten();
-    let mirror =
-        names.zip(found.image.standings()).map(|(name, standing)| HalfReport::at_rest(name, standing));
-    let mirror = mirror.collect();
     Ok(StatusReport {
         refused,
         clients: None,

@@ -207,6 +207,9 @@ fn a_cache_goes_on_without_one_of_its_devices() {
     let Scene { place, cache, change, .. } = &scene;
     scene.serve().stop();
     fs::remove_file(cache).unwrap();
+    let text = place.done(&["status", &mirror]);
+    assert!(text.contains("not running") && text.contains("DEGRADED"), "{text}");
+    assert!(text.contains("mode       writeback, written through until both halves count"), "{text}");
     // The one that is named is gone: the notes know the other one.
     let daemon = place.serve(cache, &[]);
     let said = daemon.errors();
