@@ -1,6 +1,7 @@
 //! Access: who may connect to a daemon, as it is carried out.
 
 use crate::arguments::access::Access as Wanted;
+use crate::startup::check_machine;
 use anyhow::{Context, Result, bail};
 use live::server::{Acceptor, ClientLimits, ListenAddress, TlsClients};
 use rustix::process::{Resource, getrlimit};
@@ -105,6 +106,7 @@ impl Access {
         let tls = tls.transpose().context("cannot serve by TLS")?.map(Arc::new);
         let limits = wanted.limits();
         expect_descriptors(limits.clients)?;
+        wanted.client_memory.map_or(Ok(()), |bytes| check_machine("--client-memory", bytes))?;
         let group = wanted.socket_group;
         let control =
             ControlAccess { mode: wanted.control_mode, group, others_change: wanted.control_changes };

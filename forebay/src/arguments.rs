@@ -111,7 +111,7 @@ pub enum ConfigVerb {
 /// `config check`.
 #[derive(Debug, Args)]
 pub struct ConfigCheck {
-    /// The files [default: all .toml in FOREBAY_CONFIG_DIR, or /etc/forebay].
+    /// The files, or directories with them [default: all .toml in FOREBAY_CONFIG_DIR, or /etc/forebay].
     #[arg(value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// How to print.
@@ -346,7 +346,8 @@ pub struct RunOptions {
     /// Memory for buffers and the index of cached blocks [default: 120M and what the cache needs].
     #[arg(long, value_name = "SIZE", value_parser = devices::parse_size)]
     pub memory: Option<u64>,
-    /// A device that does not answer for this many seconds counts as gone.
+    /// A device that does not answer for this many seconds counts as gone until the next start; an NBD server, until it
+    /// answers again.
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub device_timeout: Duration,
     /// With one device of a mirrored cache alone, stay in writeback: if that one fails too, what is dirty is lost.
@@ -442,7 +443,7 @@ pub struct Watching {
     #[arg(long, value_name = "HOST:PORT")]
     pub web: Option<WebAddress>,
     /// Bytes that the cache device may be written in its life, as its maker rates it (600T for 600 TBW).
-    #[arg(long, value_name = "SIZE", value_parser = devices::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = endurance)]
     pub endurance: Option<u64>,
     /// Bytes that the cache device may be written in a day, unless forebay set says otherwise (200G).
     #[arg(long, value_name = "SIZE", value_parser = wear_budget)]
@@ -605,6 +606,10 @@ pub enum Word {
 
 /// Bytes that a job reads in a second at the least.
 const RATE_BYTES_MIN: u64 = 64 << 10;
+/// The least endurance: no device is rated for less.
+const ENDURANCE_BYTES_MIN: u64 = 1 << 30;
+/// The least limit of a recording: a part of it that is compressed may have more than this.
+const RECORDING_BYTES_MIN: u64 = 64 << 10;
 /// The largest cache.
 const CACHE_BYTES_MAX: u64 = 2 << 40;
 
@@ -638,6 +643,12 @@ pub enum ValueError {
     /// A size that no cache has.
     #[error("give a size of up to {} TiB, with a suffix, for example 64M", CACHE_BYTES_MAX >> 40)]
     CacheSize,
+    /// Not a rated endurance.
+    #[error("give the bytes that the device is rated for, 1G or more, for example 600T")]
+    Endurance,
+    /// A recording that could hold nothing.
+    #[error("give {} KiB or more, with a suffix, for example 1G", RECORDING_BYTES_MIN >> 10)]
+    RecordingLimit,
     /// Not a wear budget.
     #[error(
         "give the bytes of a day, 1M or more, for example 200G; without the flag there is no wear budget"
@@ -706,6 +717,15 @@ fn origin_override(text: &str) -> Result<OriginOverride, devices::DeviceSpecErro
         }
         _ => Ok(OriginOverride { volume: None, device: devices::parse(text)? }),
     }
+}
+
+fn endurance(text: &str) -> Result<u64, ValueError> {
+    devices::parse_size(text).ok().filter(|bytes| *bytes >= ENDURANCE_BYTES_MIN).ok_or(ValueError::Endurance)
+}
+
+fn recording_limit(text: &str) -> Result<u64, ValueError> {
+    let bytes = devices::parse_size(text).ok().filter(|bytes| *bytes >= RECORDING_BYTES_MIN);
+    bytes.ok_or(ValueError::RecordingLimit)
 }
 
 fn wear_budget(text: &str) -> Result<u64, ValueError> {

@@ -131,7 +131,7 @@ pub fn divide(
 ) -> Result<Layout> {
     composition.divide(cache_bytes).map_err(|error| match error.bytes_needed() {
         Some(needed_bytes) => anyhow!(
-            "the cache {spec} has {}, the least is {}{}; use a larger device",
+            "the cache {spec} would have {}, the least is {}{}; give it more",
             Size(cache_bytes),
             Size(needed_bytes),
             if profile == profile::DEFAULT { String::new() } else { format!(" with profile {profile}") }

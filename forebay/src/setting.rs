@@ -97,6 +97,15 @@ pub enum SettingError {
         /// The setting.
         name: &'static str,
     },
+    /// A part of a cache that is meant in another unit.
+    #[error(
+        "{kept} counts bytes, and is less than 1 MiB; write for example {name}=20% or {name}=8G",
+        name = .kept.key().name()
+    )]
+    SmallPortion {
+        /// The setting.
+        kept: Kept,
+    },
     /// A rate that nobody could work with.
     #[error("{name} is at least {least}; {name}=none takes the limit away")]
     RateTooLow {
@@ -133,6 +142,11 @@ pub enum SettingError {
         /// The part that it may have.
         max: Portion,
     },
+    /// A name, which is not set.
+    #[error(
+        "a volume keeps its name; to give it another one, forebay detach it, and forebay add its origin with --name NAME"
+    )]
+    Name,
     /// No such mode.
     #[error("unknown mode; there are {known}", known = WriteMode::ALL.map(|(_, name)| name).join(", "))]
     Mode,
@@ -171,6 +185,9 @@ pub fn check_together(settings: &[Setting], volume: Option<&str>) -> Result<(), 
         if let Some(name) = setting.of_cache().filter(|_| volume.is_some()) {
             return Err(SettingError::OfCache(name));
         }
+        if let Setting::Kept(kept) = setting {
+            kept.check_meant()?;
+        }
     }
     Ok(())
 }
@@ -202,6 +219,7 @@ fn of_key_and_value(text: &str) -> Result<Setting, SettingError> {
         "origin" => Err(SettingError::Word("origin=changed or origin=changed-discard-dirty")),
         "lost" => Err(SettingError::Word("lost=give-up")),
         "order" => Err(SettingError::Word("order=strict or order=free")),
+        "name" | "rename" => Err(SettingError::Name),
         _ => {
             let known: Vec<&str> = OTHERS.into_iter().chain(Key::ALL.map(|(_, name)| name)).collect();
             Err(SettingError::Key(unknown("setting", name, &known)))
@@ -275,6 +293,7 @@ mod tests {
             "{}",
             wrong("colour=red")
         );
+        assert!(wrong("name=other").contains("forebay detach"), "{}", wrong("name=other"));
         assert!(wrong("mode=fast").contains("writeback"), "{}", wrong("mode=fast"));
         assert!(wrong("size=8G").contains("size=origin"), "{}", wrong("size=8G"));
     }

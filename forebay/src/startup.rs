@@ -384,6 +384,23 @@ pub fn check_memory(bytes: u64) -> Result<()> {
     Ok(())
 }
 
+/// Refuses to be given more memory than this machine has.
+///
+/// # Errors
+/// How much it has.
+pub fn check_machine(option: &str, bytes: u64) -> Result<()> {
+    let found = rustix::system::sysinfo();
+    let machine_bytes = u64::from(found.mem_unit).saturating_mul(found.totalram);
+    if bytes > machine_bytes {
+        bail!(
+            "{option} says {}, and this machine has {} of memory; give less",
+            Size(bytes),
+            Size(machine_bytes)
+        );
+    }
+    Ok(())
+}
+
 /// Shares out the memory of a daemon.
 ///
 /// # Errors
@@ -399,6 +416,7 @@ pub fn share_memory(
         let index_bytes = index_bytes(superblock, is_mirrored);
         return Ok(MemoryShares { pool_bytes, kept_bytes, index_bytes });
     };
+    check_machine("--memory", memory_bytes)?;
     let least_bytes = index_bytes_least(superblock);
     match memory_bytes.checked_sub(pool_bytes) {
         Some(index_bytes) if index_bytes >= least_bytes => {

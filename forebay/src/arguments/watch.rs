@@ -1,6 +1,6 @@
 //! The arguments of the verbs that learn from a running cache.
 
-use super::{Report, seconds};
+use super::{Report, recording_limit, seconds};
 use clap::Args;
 use live::devices::{self, DeviceSpec};
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ pub struct Record {
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub duration: Option<Duration>,
     /// End before the file has more bytes than this.
-    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = devices::parse_size)]
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = recording_limit)]
     pub limit: u64,
     /// Write over a file that exists.
     #[arg(long)]

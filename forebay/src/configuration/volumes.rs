@@ -66,7 +66,7 @@ fn read_one(
         }
         let Some(text) = one_text(value, findings) else { continue };
         if let Some(key) = Key::parse(word) {
-            match Kept::parse(key, &text) {
+            match Kept::parse(key, &text).and_then(|kept| kept.check_meant().map(|()| kept)) {
                 Ok(kept) => settings.push(kept),
                 Err(error) => findings.add(&value.span(), format!("`{word}`: {error}")),
             }

@@ -116,6 +116,9 @@ impl Endpoint {
                 Ok(Endpoint { what, socket: Socket::Tcp(listener), address })
             }
             ListenAddress::Unix(path) => {
+                if path.symlink_metadata().is_ok_and(|there| !there.file_type().is_socket()) {
+                    bail!("{}: {} is there, and is no socket; choose another path", cannot(), path.display());
+                }
                 if UnixStream::connect(path).is_ok() {
                     bail!("{}", taken());
                 }

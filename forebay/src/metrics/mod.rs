@@ -37,16 +37,24 @@ pub struct MetricsAddress(pub ListenAddress);
 
 /// A text that is no address for metrics.
 #[derive(Debug, Error)]
-#[error("`{text}` is no address for metrics; write HOST:PORT with a numeric host, :PORT, or unix:PATH")]
+#[error("`{text}` is no address for metrics; write {form}")]
 pub struct MetricsAddressError {
     text: String,
+    form: String,
 }
 
 impl FromStr for MetricsAddress {
     type Err = MetricsAddressError;
 
     fn from_str(text: &str) -> Result<MetricsAddress, MetricsAddressError> {
-        let wrong = || MetricsAddressError { text: text.to_owned() };
+        let wrong = || MetricsAddressError {
+            text: text.to_owned(),
+            form: if text.starts_with('/') {
+                format!("unix:{text} for a socket there")
+            } else {
+                "HOST:PORT with a numeric host, :PORT, or unix:PATH".to_owned()
+            },
+        };
         // A host alone would get the port of NBD.
         if text.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() {
             return Err(wrong());
@@ -79,5 +87,7 @@ mod tests {
         for wrong in ["127.0.0.1", "[::1]", "example.org:9419", "9419", ""] {
             assert!(wrong.parse::<MetricsAddress>().is_err(), "{wrong}");
         }
+        let path = "/run/m".parse::<MetricsAddress>().expect_err("it lacks its kind").to_string();
+        assert!(path.ends_with("write unix:/run/m for a socket there"), "{path}");
     }
 }

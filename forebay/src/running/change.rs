@@ -177,6 +177,13 @@ impl Running {
     fn size_of_origin(&self, served: &Served) -> Result<u64> {
         let origin =
             served.origin.as_ref().with_context(|| format!("volume {} has no origin", served.name))?;
+        if let Some(away) = origin.away() {
+            bail!(
+                "the origin of volume {} is away: {}; set it again once it is back",
+                served.name,
+                away.reason
+            );
+        }
         let now_bytes = origin
             .measure()
             .map_err(system)

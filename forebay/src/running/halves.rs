@@ -160,7 +160,10 @@ impl Era {
     pub fn device(&self) -> Result<&Device> {
         let name = &self.name;
         self.device.as_ref().with_context(|| {
-            format!("the cache {name} is mirrored: its size stays; forebay replace {name} --mirror DEV takes a device in the place of a half that is out")
+            format!(
+                "the cache {name} is mirrored, and keeps its two devices and their size; forebay replace {name} --mirror DEV puts \
+                 a device in the place of a half that is out"
+            )
         })
     }
 }
@@ -394,7 +397,8 @@ fn half_out(status: &Status, name: &DeviceSpec) -> Result<Half> {
     let is_out = |half: &Half| pair.halves[half.at()].standing != Standing::In;
     Half::BOTH.into_iter().find(is_out).with_context(|| {
         format!(
-            "both halves of the cache {name} count, and none is out: there is no place for another device"
+            "both halves of the cache {name} count, and none is out; to exchange one, stop the daemon, disconnect that one, serve \
+             the cache, and then say this again"
         )
     })
 }

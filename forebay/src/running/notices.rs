@@ -43,7 +43,8 @@ pub(super) fn notices(
         if !is_said_elsewhere {
             let volume = volume(&said).map(|index| name(index).to_owned());
             let half_name = |half| halves.halves.name(half);
-            let line = of_half(&said, half_name).unwrap_or_else(|| line(&said, name));
+            let away = |index| Some(volumes.of(index)?.origin.as_ref()?.away()?.reason);
+            let line = of_half(&said, half_name).unwrap_or_else(|| line(&said, name, away));
             log.say_of(event(&said), volume, kind(&said), line);
         }
     }
@@ -191,7 +192,12 @@ fn of_half(said: &ServerNotice, name: impl Fn(Half) -> Option<String>) -> Option
     }
 }
 
-fn line(said: &ServerNotice, name: impl Fn(VolumeIndex) -> String) -> String {
+/// The line of a notice; `away` is the reason why an origin cannot be reached, if it cannot.
+fn line(
+    said: &ServerNotice,
+    name: impl Fn(VolumeIndex) -> String,
+    away: impl Fn(VolumeIndex) -> Option<String>,
+) -> String {
     let said = match said {
         ServerNotice::Engine(said) => said,
         ServerNotice::DeviceGone { target: Target::Origin(volume) } => {
@@ -221,7 +227,13 @@ fn line(said: &ServerNotice, name: impl Fn(VolumeIndex) -> String) -> String {
     };
     match *said {
         Notice::OriginError { volume, errno } => {
-            let (name, error) = (name(volume), system(errno));
+            let name = name(volume);
+            if let Some(reason) = away(volume) {
+                return format!(
+                    "the origin of volume {name} is away: {reason}; dirty data stays in the cache"
+                );
+            }
+            let error = system(errno);
             // A device that became read-only refuses writes with one of the two.
             let advice = match error.kind() {
                 io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
@@ -281,11 +293,14 @@ mod tests {
     fn a_device_that_became_read_only_is_named() {
         let said = |errno| {
             let failed = Notice::OriginError { volume: VolumeIndex(0), errno };
-            line(&ServerNotice::Engine(failed), |_| "disk".to_owned())
+            line(&ServerNotice::Engine(failed), |_| "disk".to_owned(), |_| None)
         };
         for errno in [Errno::PERM, Errno(30)] {
             assert!(said(errno).contains("the device is read-only: make it writable"), "{}", said(errno));
         }
         assert!(!said(Errno::IO).contains("read-only"));
+        let failed = ServerNotice::Engine(Notice::OriginError { volume: VolumeIndex(0), errno: Errno::IO });
+        let away = line(&failed, |_| "disk".to_owned(), |_| Some("no answer".to_owned()));
+        assert_eq!(away, "the origin of volume disk is away: no answer; dirty data stays in the cache");
     }
 }

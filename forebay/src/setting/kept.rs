@@ -11,6 +11,8 @@ use live::limits::{Limits, Rate};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+/// The least part of a cache in bytes: who writes less means another unit.
+const PORTION_BYTES_MIN: u64 = 1 << 20;
 const CACHE_MIN: &str = "cache-min";
 const CACHE_MAX: &str = "cache-max";
 
@@ -110,6 +112,21 @@ impl Kept {
             Key::WearBudget => Kept::WearBudget(budget(value)?),
             Key::ScrubDays => Kept::ScrubDays(scrub_days(value)?),
         })
+    }
+
+    /// Refuses what has a meaning, and cannot be meant. Notes of before may have it.
+    ///
+    /// # Errors
+    /// What to write instead.
+    pub fn check_meant(self) -> Result<(), SettingError> {
+        match self {
+            Kept::CacheMin(Some(Portion::Bytes(bytes))) | Kept::CacheMax(Some(Portion::Bytes(bytes)))
+                if bytes < PORTION_BYTES_MIN =>
+            {
+                Err(SettingError::SmallPortion { kept: self })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Its key.

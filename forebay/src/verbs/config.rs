@@ -35,7 +35,13 @@ pub(super) fn run(verb: &ConfigVerb) -> Result<()> {
 }
 
 fn check(arguments: &ConfigCheck) -> Result<()> {
-    let files = if arguments.files.is_empty() { all_files()? } else { arguments.files.clone() };
+    let mut files = Vec::new();
+    for path in &arguments.files {
+        if path.is_dir() { files.extend(files_in(path)?) } else { files.push(path.clone()) }
+    }
+    if arguments.files.is_empty() {
+        files = files_in(&configuration::directory())?;
+    }
     let (mut read, mut findings) = (Vec::new(), Vec::new());
     for path in &files {
         let (configuration, found) = Configuration::read(path)?;
@@ -55,11 +61,11 @@ fn check(arguments: &ConfigCheck) -> Result<()> {
     }
 }
 
-fn all_files() -> Result<Vec<PathBuf>> {
-    let directory = configuration::directory();
+/// The configuration files of a directory.
+fn files_in(directory: &Path) -> Result<Vec<PathBuf>> {
     let cannot = || format!("cannot read {}; name the files to check", directory.display());
     let mut files = Vec::new();
-    for entry in fs::read_dir(&directory).with_context(cannot)? {
+    for entry in fs::read_dir(directory).with_context(cannot)? {
         let path = entry.with_context(cannot)?.path();
         if path.extension().is_some_and(|ending| ending == "toml") {
             files.push(path);

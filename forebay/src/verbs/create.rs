@@ -142,9 +142,10 @@ pub(super) fn run(arguments: Create) -> Result<()> {
     if let Some(mirror) = &mirror_spec {
         remember_halves(&state, &superblock, [&cache_spec, mirror])?;
     }
+    print(&created, report.json)?;
     warn_of_alignment(&profile.name, &composition, sector_bytes);
     warn_of_room(&profile.name, &composition, &layout, (&cache_spec, cache_bytes));
-    print(&created, report.json)
+    Ok(())
 }
 
 /// Refuses names of devices that do not go together, before anything is opened.

@@ -34,7 +34,7 @@ use crate::progress::Meter;
 use crate::running::{self, Doors, Running};
 use crate::startup;
 use crate::state::StateDirectory;
-use anyhow::Result;
+use anyhow::{Result, bail};
 pub use check::RepairedWithLoss;
 use live::devices::DeviceSpec;
 use std::ops::ControlFlow;
@@ -95,6 +95,13 @@ impl Job<'_> {
     ) -> Result<T> {
         let mut meter = Meter::new(self.is_progress_wanted);
         if let Some(mut daemon) = Connection::open(self.cache)? {
+            if !self.options.origin.is_empty() {
+                bail!(
+                    "a daemon serves {} already, from the origins that it was started with; leave --origin out, or stop it \
+                     first",
+                    self.cache
+                );
+            }
             return of_answer(daemon.ask(question, |progress| meter.show(progress))?);
         }
         let interrupts = Interrupts::install(1)?;
@@ -113,5 +120,5 @@ impl Job<'_> {
 
 /// A daemon answered something that was not asked.
 fn unexpected<T>(answer: &Answer) -> Result<T> {
-    anyhow::bail!("the daemon speaks another version: it answered {answer:?}")
+    bail!("the daemon speaks another version: it answered {answer:?}")
 }

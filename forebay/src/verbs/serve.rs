@@ -2,6 +2,7 @@
 
 use crate::access::{Access as ClientAccess, Group};
 use crate::addition;
+use crate::arguments::attach::Connection;
 use crate::arguments::warm::{ListPlace, RATE_DEFAULT, WarmRate, Warming};
 use crate::arguments::{RunOptions, Serve, Watching};
 use crate::attachment;
@@ -89,10 +90,7 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
             list_keeping: ListKeeping::default(),
         })
     };
-    if attach {
-        // RULE 11: what would keep the volumes from being attached is found before anything begins.
-        connection.options(None).check().context("cannot attach the volumes")?;
-    }
+    check_attachment(attach, connection)?;
     let why_missing = missing(&cache, &options, &state, wait_for_devices.filter(|_| !uncached))?;
     match (why_missing, uncached) {
         (Some(Missing { why, .. }), true) => {
@@ -142,6 +140,17 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         drop(watchers);
         ended
     })
+}
+
+/// Refuses what would keep the volumes from being attached before anything begins (RULE 11), and a door without a device.
+fn check_attachment(attach: bool, connection: Connection) -> Result<()> {
+    if attach {
+        return connection.options(None).check().context("cannot attach the volumes");
+    }
+    if connection.door.is_some() {
+        bail!("--door says which driver makes devices of the volumes; add --attach, or leave --door out");
+    }
+    Ok(())
 }
 
 /// The ways in which the daemon is watched, as asked for.

@@ -205,7 +205,10 @@ fn set_size(superblock: &mut Superblock, index: VolumeIndex, cache: &DeviceSpec)
     origin::verify(record, &origin, cache)?;
     origin::check_size(&origin)?;
     let noted_bytes = record.size_sectors * SECTOR_BYTES;
-    if noted_bytes.is_multiple_of(unit_bytes) || noted_bytes == origin.size_bytes() {
+    if noted_bytes == origin.size_bytes() {
+        bail!("volume {} has the size of its origin already", record.name);
+    }
+    if noted_bytes.is_multiple_of(unit_bytes) {
         record.size_sectors = origin.size_bytes() / SECTOR_BYTES;
         // The well-known places of another size are others.
         record.fingerprint = origin::fingerprint(&origin)?;

@@ -7,7 +7,7 @@ use crate::output::Output;
 use crate::run_dir::RunDirectory;
 use crate::state::StateDirectory;
 use crate::warm_list;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
@@ -39,7 +39,13 @@ pub(super) fn run(arguments: &Warm) -> Result<()> {
             other => unexpected(&other),
         },
         move |running, on_progress| running.warm(volume.as_deref(), list, rate_bytes, on_progress),
-    )?;
+    );
+    let warmed = match (&made, warmed) {
+        (Some(made), Err(error)) => {
+            return Err(anyhow!("{}", made.as_given(&format!("{error:#}"), arguments)));
+        }
+        (_, warmed) => warmed?,
+    };
     let mut output = Output::stdout();
     if arguments.report.json {
         output.json(&warmed)?;
@@ -52,6 +58,17 @@ pub(super) fn run(arguments: &Warm) -> Result<()> {
 /// A list that was made for one call; removed at the end.
 struct MadeList {
     path: PathBuf,
+}
+
+impl MadeList {
+    /// An error about the list, with what the user gave in the place of the list.
+    fn as_given(&self, error: &str, arguments: &Warm) -> String {
+        let given = match &arguments.trace {
+            Some(trace) => format!("the trace {}", trace.display()),
+            None => "what --range names".to_owned(),
+        };
+        error.replace(&format!("the warm list {}", self.path.display()), &given)
+    }
 }
 
 impl Drop for MadeList {

@@ -184,6 +184,8 @@ fn check_names_every_finding_in_all_files() {
     write(&place, "c.toml", "cache = \"/dev/disk/by-id/a\"\n\nmetrics = \":9419\"\n");
     let output = place.command(&["config", "check"]).env("FOREBAY_CONFIG_DIR", place.path("")).output();
     let output = output.expect("the command starts");
+    let named = place.forebay(&["config", "check", place.path("").to_str().expect("a plain path")]);
+    assert!(named.stdout == output.stdout, "a directory can be named, too");
     let text = String::from_utf8(output.stdout).expect("text");
     assert!(
         text.contains("c.toml:1: /dev/disk/by-id/a stands in") && text.contains("c.toml:3: :9419"),

@@ -51,7 +51,7 @@ fn what_cannot_be_mirrored_is_refused() {
     with(&cache, &[], 1, &["are both", "two devices"]);
     with(&origin, &[], 1, &["are both", "two devices"]);
     with(&place.path("nowhere").display().to_string(), &[], 1, &["does not exist", "truncate"]);
-    with(&place.file("small.img", MIB), &[], 1, &["small.img has 1 MiB", "use a larger device"]);
+    with(&place.file("small.img", MIB), &[], 1, &["small.img would have 1 MiB", "give it more"]);
     with(&mirror, &["--ephemeral", "--mode", "writethrough"], 2, &["--ephemeral"]);
     for profile in ["dm-cache", "bcache", "flashcache", "gflash"] {
         with(&mirror, &["--profile", profile], 1, &[profile, "cannot be mirrored"]);

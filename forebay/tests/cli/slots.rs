@@ -172,7 +172,7 @@ fn what_does_not_fit_is_refused_and_leaves_the_cache_alone() {
     create(
         "[tunables]\nslot_bytes = 65536\nways = 1024",
         &[],
-        &["32 MiB, the least is", "with profile mine", "larger device"],
+        &["32 MiB, the least is", "with profile mine", "give it more"],
     );
     create(
         "[axes]\nreplacement = \"s3-fifo\"\ndestage = \"pi\"\n[tunables]\nways = 0\nghost_pieces = 4294967294",

@@ -87,7 +87,11 @@ fn a_cache_gets_another_size_while_a_client_works() {
         let size = || scene.status()["cache"]["size_bytes"].as_u64();
         scene.place.refused(&["resize", &scene.cache], 1, &["has 96 MiB already"]);
         scene.place.refused(&["resize", &scene.cache, "1G"], 1, &["make it larger first"]);
-        scene.place.refused(&["resize", &scene.cache, "1M"], 1, &["the least is"]);
+        scene.place.refused(
+            &["resize", &scene.cache, "1M"],
+            1,
+            &["would have 1 MiB, the least is 32 MiB", "give it more"],
+        );
         let file = File::options().write(true).open(&scene.cache).expect("it is there");
         file.set_len(160 * MIB).expect("room for a sparse file");
         under_load(&daemon, &scene, || scene.place.done(&["resize", &scene.cache]));
@@ -132,7 +136,7 @@ fn what_cannot_take_its_place_changes_nothing() {
     let replace = |device: &str, words: &[&str]| place.refused(&["replace", &scene.cache, device], 1, words);
     replace(&scene.cache, &["is the cache already", "forebay resize"]);
     replace(&scene.origin, &["is the origin of volume disk"]);
-    replace(&place.file("tiny.img", 2 * MIB), &["the least is", "use a larger device"]);
+    replace(&place.file("tiny.img", 2 * MIB), &["the least is", "give it more"]);
     replace(&place.path("missing.img").display().to_string(), &["does not exist", "truncate"]);
     replace("nbd://127.0.0.1:1/x", &["cannot be a cache"]);
     let full = place.file("full.img", 64 * MIB);
