@@ -252,6 +252,26 @@ fn what_was_written_through_is_read_from_the_origin_if_it_rots() -> Result<(), V
     world.verify()
 }
 
+/// What neither device can give is an error, and is not asked for again and again.
+#[test]
+fn what_rots_and_cannot_be_read_from_the_origin_is_an_error_at_once() -> Result<(), Violation> {
+    let mut world = world(11, WriteMode::Writethrough);
+    world.run_dry()?;
+    world.hold(|io| io.is_origin(0, Kind::Flush));
+    assert_eq!(write(&mut world, blocks(10, 1))?, Ok(()));
+    assert_eq!(dirty_blocks(&world), 1);
+    rot(&mut world, blocks(10, 1));
+    world.origin(0).faults.fail_always(Kind::Read, Errno::IO);
+    let refused = world.read(0, blocks(10, 1));
+    world.pass(Nanos::SECOND)?;
+    assert_eq!(world.answer(refused).map(|answer| answer.result), Some(Err(Errno::IO)));
+    world.origin(0).faults.heal();
+    assert_eq!(read(&mut world, blocks(10, 1))?, Ok(()), "a bad moment of the origin");
+    world.release();
+    world.finish()?;
+    world.verify()
+}
+
 /// What an origin refused, or may have dropped with a flush that failed, the cache alone has: clients may have read it.
 #[test]
 fn a_failed_cache_is_not_given_up_while_the_origin_refuses() -> Result<(), Violation> {

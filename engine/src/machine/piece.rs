@@ -57,8 +57,9 @@ pub(crate) enum Source {
     Cache { place: Place, checksums: Checksums },
     /// From the origin; with a stamp if the data may enter the cache, and with what is read beside.
     Origin { stamp: Option<Stamp>, beside: Option<Box<Beside>> },
-    /// From the origin, in place of a copy with this checksum that was written through, and could not be read.
-    StandIn { checksum: u32 },
+    /// From the origin, in place of a copy that could not be read. It has the same content if the copy was written through; if not,
+    /// no client knows of that yet.
+    StandIn { place: Place, checksum: Option<u32>, is_through: bool },
 }
 
 /// The checksums of a piece, as far as they are known; one block is the common case.

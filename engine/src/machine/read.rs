@@ -463,10 +463,8 @@ impl<S: Store> Machine<S> {
             // Its client wrote it through, and only a flush of the origin is missing until it counts as clean. Or the write is
             // under way, and was answered to nobody.
             Some(entry) if entry.dirty && is_at_origin(entry.place) => {
-                let source = match entry.checksum.filter(|_| is_through(entry.place)) {
-                    Some(checksum) => Source::StandIn { checksum },
-                    None => Source::Origin { stamp: None, beside: None },
-                };
+                let Cached { place, checksum, .. } = entry;
+                let source = Source::StandIn { place, checksum, is_through: is_through(place) };
                 let piece = Piece { first: bad.block, blocks: 1, slice: bad.slice, source };
                 self.issue_piece(request, piece, false, memory);
             }
@@ -565,7 +563,7 @@ impl<S: Store> Machine<S> {
                 if let Some(stamp) = stamp {
                     S::offer_fill(self, request, &piece, stamp, memory);
                 }
-                if let Source::StandIn { checksum } = piece.source {
+                if let Source::StandIn { checksum: Some(checksum), is_through: true, .. } = piece.source {
                     self.check_stand_in(request, &piece, checksum, memory);
                 }
             }
@@ -605,12 +603,17 @@ impl<S: Store> Machine<S> {
             active.passes = Some(None);
         }
         let is_read = matches!(active.op, RequestOp::Read { .. }) && self.latched.is_none();
+        // The copy that the origin stands in for cannot be read either: asked by turns, they would go on for ever.
+        let is_bad = |cached: &Cached| match piece.source {
+            Source::StandIn { place, checksum, .. } => (cached.place, cached.checksum) == (place, checksum),
+            Source::Origin { .. } | Source::Cache { .. } => false,
+        };
         let first_key = self.volume(self.requests[request].volume).key(piece.first);
         for step in 0..piece.blocks {
             let key = BlockKey(first_key.0 + u64::from(step));
             let slice = piece.slice.part(step * to_u32(BLOCK_BYTES), to_u32(BLOCK_BYTES));
             let is_read = is_read && self.store.reads_clean(key, 1);
-            let cached = self.store.lookup(key).filter(|_| is_read);
+            let cached = self.store.lookup(key).filter(|cached| is_read && !is_bad(cached));
             match cached.filter(|_| !self.is_mutated(Mutation::PassedReadFails)) {
                 // A read does without the half that has it alone, if that is silent. Now there is nothing else.
                 Some(Cached { place, checksum, .. }) if self.store.half_of(place).is_some() => {
