@@ -266,6 +266,37 @@ fn nothing_slips_in_while_an_order_begins() {
     });
 }
 
+/// Goal: a change of order that cannot be keeps clients waiting no longer than an origin counts as failing. Method: one that takes
+/// nothing for a minute.
+#[test]
+fn a_change_of_order_does_not_wait_for_an_origin_that_is_absent() {
+    sound(|| {
+        for (before, is_strict) in [("free", true), ("strict", false)] {
+            let mut world = world(before, WIDE);
+            world.run_dry()?;
+            for kind in [Kind::Write, Kind::Flush] {
+                world.origin(0).faults.fail_always(kind, Errno::IO);
+            }
+            write(&mut world, 10)?;
+            let change = world.submit(0, RequestOp::SetOrder(is_strict));
+            let beside = world.write(0, blocks(11, 1));
+            world.pass(60_000 * MS)?;
+            assert_eq!(world.answer(change).map(|answer| answer.result), Some(Err(Errno::IO)), "{before}");
+            let answer = world.answer(beside).map(|answer| answer.result);
+            assert!(answer.is_some(), "{before}: it waits for a change that cannot be");
+            world.origin(0).faults.heal();
+            world.run_dry()?;
+            let change = world.submit(0, RequestOp::SetOrder(is_strict));
+            world.succeed(change)?;
+            write(&mut world, 12)?;
+            flush(&mut world)?;
+            world.run_dry()?;
+            world.expect_origin_equals_view(0)?;
+        }
+        Ok(())
+    });
+}
+
 /// Goal: what strict order cannot have is refused.
 #[test]
 fn what_does_not_go_with_strict_order_is_refused() {

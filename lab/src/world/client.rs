@@ -430,6 +430,7 @@ impl World {
             // Everything has to go home first.
             RequestOp::SetOrder(_) => {
                 (errno == Errno::SHUTDOWN && self.is_stopping())
+                    || (errno == Errno::IO && explained.may_be_absent(volume) && self.was_absent(volume, at))
                     || explained.is_cache_failed()
                     || explained.has_suspects(volume)
                     || explained.may_fail_flush(volume, at)

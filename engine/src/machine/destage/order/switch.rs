@@ -69,6 +69,12 @@ impl<S: Store> Machine<S> {
             && !S::concerns(self, index)
             && self.store.answered_sequence() <= self.store.completed();
         if !is_home || volume.origin.is_unflushed() {
+            // RULE 9: clients do not wait for an origin that is absent. So far nothing has changed.
+            if volume.origin.is_absent() && volume.is_ordered() != is_strict {
+                self.end_order_change(index);
+                self.fail(key, Errno::IO, memory);
+                return;
+            }
             if is_home {
                 let epoch = volume.origin.client_epoch;
                 self.want_origin_flush(index, epoch);
