@@ -84,9 +84,9 @@ fn a_bucket_without_keys_is_refused() {
         ["env", "-u", "AWS_ACCESS_KEY_ID", "-u", "AWS_SECRET_ACCESS_KEY", "AWS_EC2_METADATA_DISABLED=true"];
     let home = site.path("nobody");
     let home = format!("HOME={home}");
-    let serve =
-        ["nbdkit", "--foreground", "--unix", &socket, "S3", &endpoint, "bucket=disks", "key=disk", "size=4M"];
-    let words = BUCKET.words(&[&["run"][..], &without, &[&home], &serve, &["object-size=64k"]].concat());
+    let serve = ["nbdkit", "--foreground", "--unix", &socket, "--filter=blocksize", "S3", &endpoint];
+    let disk = ["bucket=disks", "key=disk", "size=4M", "object-size=64k", "minblock=64k"];
+    let words = BUCKET.words(&[&["run"][..], &without, &[&home], &serve, &disk].concat());
     let server = Server::command(&socket, words, "");
     let cache = site.file("cache", 32 * MIB);
     let line = site.refused(&["create", "--origin", &server.uri(), "--cache", &cache, "--name", "disk"]);
