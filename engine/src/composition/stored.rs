@@ -18,7 +18,7 @@ use thiserror::Error;
 
 /// Sectors of a group of frames: 512 KiB.
 const FRAME_GROUP_SECTORS: u32 = 1024;
-/// Pieces that may be remembered without being cached, for each slot.
+/// Pieces that may be remembered without being cached, for each slot or block.
 const REMEMBERED_PER_SLOT_MAX: u64 = 16;
 /// Memory for a slot's state: its piece and flags 6, the way to it 8, its record 2, replacement up to 40.
 const BYTES_PER_SLOT: u64 = 64;
@@ -45,12 +45,12 @@ pub enum DivideError {
     #[error(transparent)]
     Slots(#[from] SlotLayoutError),
     /// The cache would remember more uncached pieces than memory is worth.
-    #[error("{pieces} pieces are to be remembered that are not cached: of {slots} slots at most {most}")]
+    #[error("{pieces} pieces are to be remembered that are not cached: with room for {room} at most {most}")]
     Remembered {
         /// The number of pieces that was asked for.
         pieces: u64,
-        /// Slots there are.
-        slots: u32,
+        /// Slots there are, or blocks.
+        room: u32,
         /// The most.
         most: u64,
     },
@@ -197,10 +197,17 @@ impl Composition {
 
     /// HAZARD 15: a number in a superblock cannot make the engine take any amount of memory.
     fn check_remembered(&self, layout: &Layout) -> Result<(), DivideError> {
-        let Layout::Slots(layout) = layout else { return Ok(()) };
-        let (pieces, slots) = (self.remembered(), layout.shape().frames);
-        let most = u64::from(slots) * REMEMBERED_PER_SLOT_MAX;
-        if pieces > most { Err(DivideError::Remembered { pieces, slots, most }) } else { Ok(()) }
+        let room = match layout {
+            Layout::Slots(layout) => layout.shape().frames,
+            // A ring tells admission of nothing that left: only first reads are remembered.
+            _ if !matches!(self.admission, AdmissionChoice::SecondRead(_)) => return Ok(()),
+            Layout::Log(ring) => ring.segments * ring.segment_blocks,
+            Layout::Keys(keys) | Layout::Frames(keys) => {
+                keys.ring_blocks() + keys.buckets * keys.bucket_blocks
+            }
+        };
+        let (pieces, most) = (self.remembered(), u64::from(room) * REMEMBERED_PER_SLOT_MAX);
+        if pieces > most { Err(DivideError::Remembered { pieces, room, most }) } else { Ok(()) }
     }
 
     /// Memory for the tables of a cache with slots, at the most.
@@ -440,6 +447,14 @@ mod tests {
         let error = forgetful.divide(CACHE_BYTES).expect_err("more than memory is worth");
         assert!(matches!(error, DivideError::Remembered { pieces: 4_294_967_294, .. }), "{error}");
         let hostile = Superblock { composition: forgetful.text(), ..superblock(&slots()) };
+        assert!(matches!(Composition::of(&hostile), Err(StoredError::Divide(_))));
+        let mut forgetful = Composition::plain_log();
+        for (name, value) in [("admission", "second-read"), ("first_reads", "4294967294")] {
+            forgetful.set(name, value).expect("in range");
+        }
+        let error = forgetful.divide(CACHE_BYTES).expect_err("more than memory is worth, for a ring too");
+        assert!(matches!(error, DivideError::Remembered { pieces: 4_294_967_294, .. }), "{error}");
+        let hostile = Superblock { composition: forgetful.text(), ..superblock(&Composition::plain_log()) };
         assert!(matches!(Composition::of(&hostile), Err(StoredError::Divide(_))));
         let mut odd = slots();
         odd.set("slot_bytes", "12288").expect("a multiple of 4096");

@@ -4,6 +4,7 @@ mod cutoff;
 mod dm_cache;
 mod enhanceio;
 mod flashcache;
+mod forged;
 mod lossy_origin;
 mod promotion;
 mod rig;

@@ -51,11 +51,11 @@ impl Buffers {
         slice.offset_bytes as usize..(slice.offset_bytes + slice.len_bytes) as usize
     }
 
-    fn bytes(&self, slice: Slice) -> &[u8] {
+    pub fn bytes(&self, slice: Slice) -> &[u8] {
         &self.all[&slice.buffer.0].0[Buffers::range(slice)]
     }
 
-    fn bytes_mut(&mut self, slice: Slice) -> &mut [u8] {
+    pub fn bytes_mut(&mut self, slice: Slice) -> &mut [u8] {
         let (bytes, _) = self.all.get_mut(&slice.buffer.0).expect("a buffer in use");
         &mut bytes[Buffers::range(slice)]
     }
@@ -103,7 +103,7 @@ impl Memory for Buffers {
 }
 
 /// A device, for recovery.
-struct Plain<'a>(&'a mut Vec<u8>);
+pub struct Plain<'a>(pub &'a mut Vec<u8>);
 
 impl Image for Plain<'_> {
     fn size_bytes(&self) -> u64 {

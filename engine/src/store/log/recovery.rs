@@ -554,7 +554,7 @@ impl Replay {
     ) -> Opened {
         let (mut segments, missing_summaries) = self.restore_segments(&superblock, &found);
         let found_oldest = found.oldest_dirty_sequence;
-        let index = self.finish_index(&mut segments);
+        let mut index = self.finish_index(&mut segments);
         self.drop_zeroes_below(found_oldest, &segments);
         self.count_extents(&mut segments);
         if let Some(orders) = self.orders.take() {
@@ -564,9 +564,8 @@ impl Replay {
                 }
             }
         }
-        let Replay { extents, volumes, entries, loaded_blocks, mutations, behind, once_counts_from, .. } =
-            self;
-        let Replay { torn, differing, checksums, believed, .. } = self;
+        let Replay { extents, mut volumes, entries, loaded_blocks, mutations, behind, .. } = self;
+        let Replay { torn, differing, checksums, believed, once_counts_from, .. } = self;
         let dirty_blocks: u64 =
             volumes.iter().flatten().map(|volume| volume.dirty_blocks + volume.zero_blocks).sum();
         let report = Report {
@@ -601,15 +600,18 @@ impl Replay {
         let seed = u64::from_le_bytes(core::array::from_fn(|at| superblock.set_id[at]));
         let policies = Policies::new(composition, to_u32(cache_blocks), seed);
         let controller = Controller::new(composition, &segments);
-        let appender = match behind {
-            BehindRing::Nothing => Appender::new(composition, cache_blocks),
+        let (appender, shared) = match behind {
+            BehindRing::Nothing => (Appender::new(composition, cache_blocks), Vec::new()),
             BehindRing::Buckets(keys) => {
-                Appender::Keys(Box::new(keys.into_keys(composition, &index, &mut segments, seed)))
+                let keys = keys.into_keys(composition, &index, &mut segments, seed);
+                (Appender::Keys(Box::new(keys)), Vec::new())
             }
             BehindRing::Frames(found) => {
-                Appender::Frames(Box::new(Frames::new(composition, found, &index, seed)))
+                let (frames, shared) = Frames::new(composition, found, &index, seed);
+                (Appender::Frames(Box::new(frames)), shared)
             }
         };
+        leave_out(shared, &mut index, &mut segments, &mut volumes);
         // RULE 8: a start with more memory may believe what this one left out.
         let left_out_to = index.has_left_out().then_some(found.end.next_sequence);
         let store = LogStore {
@@ -753,6 +755,23 @@ impl Replay {
         }
         for volume in volumes.iter_mut().flatten() {
             volume.is_leaving = volume.mode != WriteMode::Writeback && volume.is_dirty();
+        }
+    }
+}
+
+/// HAZARD 15: leaves clean blocks out whose places others have, which only hostile keys lead to.
+fn leave_out(
+    blocks: Vec<BlockKey>,
+    index: &mut Index,
+    segments: &mut Segments,
+    volumes: &mut [Option<Volume>; VOLUMES_MAX],
+) {
+    for key in blocks {
+        let Some(entry) = index.remove(key) else { continue };
+        index.leave_out();
+        segments.remove_live(entry.place, entry.dirty);
+        if let Some(volume) = &mut volumes[key.volume().at()] {
+            volume.cached_blocks -= 1;
         }
     }
 }

@@ -111,11 +111,18 @@ impl Machine<LogStore> {
         result: Result<(), Errno>,
         memory: &mut M,
     ) -> Result<Summary, Errno> {
+        let segment_blocks = self.store.segments.segment_blocks();
         let segment = self.store.segments.get_mut(segment);
         segment.pins -= 1;
+        let end_block = u64::from(segment_blocks - segment.summary_blocks);
         let summary = result.and_then(|()| {
             let summary = Summary::decode(memory.metadata(buffer)).ok();
-            summary.filter(|summary| summary.footer.generation == segment.generation).ok_or(Errno::IO)
+            // HAZARD 15: a start that loads a checkpoint has not looked at it.
+            let is_right = |summary: &Summary| {
+                summary.footer.generation == segment.generation
+                    && summary.batches.last().is_none_or(|last| last.end_block() <= end_block)
+            };
+            summary.filter(is_right).ok_or(Errno::IO)
         });
         memory.release(buffer);
         summary

@@ -2,7 +2,7 @@
 
 use crate::format::{
     CHECKPOINT_RECORD_BYTES, CheckpointArea, CheckpointRecord, Chunk, ChunkCounts, ChunkExtent, FormatError,
-    GROUP_ROW_WORDS, SINGLE_ROW_WORDS, Side, Superblock,
+    GROUP_ROW_WORDS, SINGLE_ROW_WORDS, Side, Superblock, rows_bytes,
 };
 use crate::image::{Image, ReadAt};
 use crate::machine::volume::Volume;
@@ -46,7 +46,10 @@ pub fn candidates<I: Image>(
             || mutations.has(Mutation::BelieveVoidCheckpoint);
         let is_whole =
             record.end_sequence <= survey.end.sequence || mutations.has(Mutation::BelieveCutCheckpoint);
-        let is_of_this = record.id.set_id == superblock.set_id && record.chunks <= area.chunks;
+        // HAZARD 15: room is made for as many rows as it names.
+        let bytes = u64::from(record.chunks) * u64::from(area.chunk_bytes());
+        let has_room = record.singles.max(record.groups) <= bytes / rows_bytes(1, 0, 0);
+        let is_of_this = record.id.set_id == superblock.set_id && record.chunks <= area.chunks && has_room;
         (is_of_this && is_believed && is_whole).then_some(Candidate { side, record })
     };
     let mut candidates: Vec<Candidate> = Side::BOTH.into_iter().filter_map(read).collect();
@@ -500,6 +503,10 @@ mod tests {
         assert_eq!(found(CheckpointRecord { session: session - 1, ..record }), 0, "nobody believed it since");
         assert_eq!(found(CheckpointRecord { end_sequence: 1001, ..record }), 0, "the log ends before");
         assert_eq!(found(CheckpointRecord { chunks: area.chunks + 1, ..record }), 0);
+        let rows = u64::from(area.chunk_bytes()) / rows_bytes(1, 0, 0);
+        assert_eq!(found(CheckpointRecord { singles: rows, groups: rows, ..record }), 1);
+        assert_eq!(found(CheckpointRecord { singles: rows + 1, ..record }), 0, "more than its chunks have");
+        assert_eq!(found(CheckpointRecord { groups: u64::MAX, ..record }), 0);
         let id = CheckpointId { set_id: [9; 16], ..id };
         assert_eq!(found(CheckpointRecord { id, ..record }), 0, "another cache");
     }

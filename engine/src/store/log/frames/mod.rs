@@ -68,28 +68,30 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    /// Of what recovery found.
+    /// Of what recovery found, with blocks that the index is not to have: see [`FramePlaces::new`].
     pub fn new(
         composition: &Composition,
         found: FramesFound,
         index: &super::index::Index,
         seed: u64,
-    ) -> Frames {
+    ) -> (Frames, Vec<BlockKey>) {
         let draw_blocks = match composition.replacement {
             ReplacementChoice::Forebay(choice) => choice.draw_blocks,
             _ => SAMPLE_BLOCKS,
         };
         let mut worths = Worths::new(&found.layout, draw_blocks, seed);
         index.for_each(|key, entry| worths.arrives(key, entry.place));
-        Frames {
+        let (places, shared) = FramePlaces::new(found, index);
+        let frames = Frames {
             inline: Inline::default(),
-            places: FramePlaces::new(found, index),
+            places,
             worths,
             writing: BTreeMap::new(),
             next_write: 0,
             unlogged: VecDeque::new(),
             until: None,
-        }
+        };
+        (frames, shared)
     }
 
     /// Clients ask for blocks.

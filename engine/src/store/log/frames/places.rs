@@ -77,8 +77,8 @@ pub(crate) struct FramePlaces {
 }
 
 impl FramePlaces {
-    /// The frames after recovery.
-    pub fn new(found: FramesFound, index: &Index) -> FramePlaces {
+    /// The frames after recovery, and blocks that share one with another block: at the most one of these is ours.
+    pub fn new(found: FramesFound, index: &Index) -> (FramePlaces, Vec<BlockKey>) {
         let FramesFound { layout, voided } = found;
         let count = layout.buckets * layout.bucket_blocks;
         let mut places = FramePlaces {
@@ -98,9 +98,10 @@ impl FramePlaces {
         (0..count).for_each(|frame| {
             places.free.put(frame, true);
         });
-        index.for_each(|_, entry| {
-            if places.is_frame(entry.place) {
-                places.occupy(entry.place);
+        let mut shared = Vec::new();
+        index.for_each(|key, entry| {
+            if places.is_frame(entry.place) && !places.occupy(entry.place) {
+                shared.push(key);
             }
         });
         // HAZARD 7: the log has their keys still, and a later start may believe them.
@@ -112,12 +113,14 @@ impl FramePlaces {
                 places.orphan(key, place);
             }
         }
-        places
+        (places, shared)
     }
 
-    fn occupy(&mut self, place: Place) {
+    /// Takes a frame; answers whether it was free.
+    fn occupy(&mut self, place: Place) -> bool {
         let was_free = self.free.put(self.frame(place), false);
         self.free_blocks -= u32::from(was_free);
+        was_free
     }
 
     /// Whether a place is a frame: else it is in the ring.
@@ -320,6 +323,7 @@ mod tests {
     use super::*;
     use crate::format::Geometry;
     use crate::number::{to_u32, wide};
+    use crate::store::log::index::Run;
     use alloc::vec;
     use proptest::prelude::*;
 
@@ -334,7 +338,7 @@ mod tests {
     }
 
     fn places() -> FramePlaces {
-        FramePlaces::new(FramesFound::new(LAYOUT), &Index::new(1 << 20))
+        FramePlaces::new(FramesFound::new(LAYOUT), &Index::new(1 << 20)).0
     }
 
     fn key_of(frame: u32) -> BlockKey {
@@ -474,7 +478,7 @@ mod tests {
     fn what_recovery_found_void_is_told_before_it_is_free() {
         let mut found = FramesFound::new(LAYOUT);
         found.lost(BlockKey(3), Place(LAYOUT.ring_blocks() + 1));
-        let mut places = FramePlaces::new(found, &Index::new(1 << 20));
+        let (mut places, _) = FramePlaces::new(found, &Index::new(1 << 20));
         assert_eq!(places.take(1), Some((places.place(0), 1)));
         assert_eq!(places.take(1), Some((places.place(2), 1)), "frame 1 waits for its record");
         let number = places.leave(Vec::new()).expect("an orphan");
@@ -482,5 +486,17 @@ mod tests {
         assert!(places.take_flushed(8, &segments()).is_empty());
         let void = places.take_flushed(9, &segments());
         assert_eq!(void.iter().map(|run| run.blocks).sum::<u32>(), 1);
+    }
+
+    #[test]
+    fn of_two_blocks_in_one_frame_one_is_left_out() {
+        let mut index = Index::new(1 << 20);
+        let place = Place(LAYOUT.ring_blocks() + 7);
+        for first in [BlockKey(3), BlockKey(90)] {
+            let run = Run { first, place, dirty: false, hits: 0, checksums: &[1] };
+            index.insert(run, |_, _| ());
+        }
+        let (places, shared) = FramePlaces::new(FramesFound::new(LAYOUT), &index);
+        assert_eq!((places.used_bytes(), shared.len()), (BLOCK_BYTES, 1));
     }
 }

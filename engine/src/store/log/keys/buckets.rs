@@ -311,7 +311,9 @@ impl Buckets {
         for bucket in 0..self.count() {
             if self.states[index(bucket)] == State::Full {
                 let live = segments.get(self.layout.geometry.segments + bucket).live;
-                self.replacement.set_live(Frame(bucket), live * const_u32(BLOCK_BYTES / 512));
+                // HAZARD 15: hostile keys may lead to one place twice.
+                let blocks = live.min(self.layout.bucket_blocks);
+                self.replacement.set_live(Frame(bucket), blocks * const_u32(BLOCK_BYTES / 512));
             }
         }
     }

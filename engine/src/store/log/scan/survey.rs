@@ -457,6 +457,8 @@ impl<I: Image> Surveyor<'_, I> {
             .filter(|candidate| candidate.reach.last_sequence >= floor_sequence)
             .map(span_of)
             .collect();
+        // HAZARD 15: a segment counts as a whole or not at all, whatever a header says.
+        let floor_sequence = spans.first().map_or(floor_sequence, |first| first.head.first_sequence);
         let behind = &candidates[chosen.map_or(0, |run| *run.end() + 1)..];
         Ok(Survey {
             end: end.map_or(End { sequence: base_sequence - 1, checksum: 0 }, |end| End {

@@ -1,6 +1,6 @@
 use super::testlog::{Dice, GEOMETRY, TestLog};
 use super::*;
-use crate::format::SegmentHead;
+use crate::format::{BatchHeader, SegmentHead};
 use crate::image::{Image, ReadAt};
 use std::cell::Cell;
 use std::vec;
@@ -54,6 +54,28 @@ fn reads_sealed_and_open_segments_over_many_rounds_of_the_ring() {
         }
     }
     assert!(log.next_sequence > 700 && log.history.len() < 500, "the ring was reused");
+}
+
+/// Goal: a segment without a summary gets one that has all of its batches. Method: the last header, with a right checksum, says
+/// that some batches in the middle of the segment before it do not count.
+#[test]
+fn a_floor_within_a_segment_is_that_of_the_segment() {
+    let (mut log, _) = log_of(60, 3);
+    log.flush();
+    let last = log.next_sequence - 1;
+    let at = log.offset_of(last);
+    let mut header = BatchHeader::decode(&log.disk.bytes[at..]).unwrap().header;
+    let segment = log.segment_of(last) - 1;
+    let first = (1..last).find(|sequence| log.segment_of(*sequence) == segment).unwrap();
+    header.floor_sequence = first + 1;
+    let appended = &log.history[&last];
+    let mut bytes = vec![0; BLOCK];
+    header.encode(&appended.entries, &appended.checksums, &mut bytes);
+    log.disk.bytes[at..at + BLOCK].copy_from_slice(&bytes);
+    let footer = GEOMETRY.offset_bytes(segment, GEOMETRY.segment_blocks - 1) as usize;
+    log.disk.bytes[footer..footer + BLOCK].fill(0);
+    let (found, visited) = log.scan(false).unwrap();
+    assert_eq!((found.floor_sequence, visited[0].1.sequence), (first, first));
 }
 
 /// A disk that counts the batches that were visited beside its reads.
