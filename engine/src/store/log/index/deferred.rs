@@ -328,7 +328,13 @@ impl DeferredIndex {
     /// Takes away what is known of blocks.
     pub fn remove_range(&mut self, first: BlockKey, blocks: u64) {
         if blocks > REMOVED_BLOCKS_MAX {
-            self.settled().remove_range(first, blocks, |_, _| ());
+            self.carry_out();
+            let DeferredIndex { index, sums, .. } = self;
+            index.remove_range(first, blocks, |key, old| {
+                if let Some(sums) = sums {
+                    sums.take(key, old);
+                }
+            });
         } else {
             self.push_all(Change::Remove, first, blocks, Place(0));
         }
@@ -526,7 +532,6 @@ mod tests {
                     }
                     Act::Remove { first, blocks } => {
                         deferred.remove_range(BlockKey(first), blocks);
-                        is_settled |= blocks > REMOVED_BLOCKS_MAX;
                         model.retain(|key, _| !(first..first + blocks).contains(&key.0));
                     }
                     Act::OfRun { change, run, skip, blocks } => {
