@@ -1,6 +1,6 @@
 //! A mirrored cache as its devices hold it: damage of one half, and what each half has alone.
 
-use super::{OpenError, Options, open};
+use super::{OpenError, Options, inspect, open};
 use crate::effect::Errno;
 use crate::format::{
     COUNTER_MAX, Entry, EntryKind, PAIR_MARK_BYTES, PAIR_PAGE_BYTES, PAIR_PAGE_OFFSETS, PairPage,
@@ -11,7 +11,7 @@ use crate::mutation::Mutations;
 use crate::pair::Pair;
 use crate::recovery::SuperblockError;
 use crate::salvage;
-use crate::store::log::scan::testlog::{CACHE_BYTES, Dice, Disk, TestLog};
+use crate::store::log::scan::testlog::{CACHE_BYTES, Dice, Disk, GEOMETRY, TestLog};
 use crate::units::{VolumeId, payload_checksum};
 use core::ops::Range;
 use std::boxed::Box;
@@ -45,6 +45,10 @@ fn checksum(fill: u8) -> u32 {
 
 /// Makes a disk a half; all its regions may differ from the other one's.
 fn make_half<I: Image>(disk: &mut I, half: u8) {
+    make_half_with(disk, half, [0xff; PAIR_MARK_BYTES]);
+}
+
+fn make_half_with<I: Image>(disk: &mut I, half: u8, marks: [u8; PAIR_MARK_BYTES]) {
     let mut bytes = vec![0; PAIR_PAGE_BYTES];
     for update in [8, 9] {
         let page = PairPage {
@@ -58,7 +62,7 @@ fn make_half<I: Image>(disk: &mut I, half: u8) {
             region_bytes: 64 << 10,
             names: [String::new(), String::new()],
             once_counts_from: [0; 2],
-            marks: Box::new([0xff; PAIR_MARK_BYTES]),
+            marks: Box::new(marks),
         };
         page.encode(&mut bytes);
         disk.write(PAIR_PAGE_OFFSETS[usize::try_from(update % 2).unwrap()], &bytes).unwrap();
@@ -92,6 +96,33 @@ fn a_block_that_one_half_has_alone_is_not_copied_over() {
     let [Some(first), Some(second)] = pair.into_halves() else { panic!("both count") };
     let own = [first.bytes[at], first.bytes[at + BLOCK], second.bytes[at]];
     assert_eq!(own, [1, 2, 3]);
+}
+
+/// Goal: a start after a crash lists no checksums but those that it may have to compare, however much is dirty.
+#[test]
+fn checksums_are_listed_where_copies_may_differ() {
+    let mut log = mirrored_log();
+    for _ in 0..60 {
+        log.append(3, &mut Dice(3));
+    }
+    log.flush();
+    let region_bytes = 64 << 10;
+    let at = u64::try_from(log.offset_of(40)).unwrap();
+    let region = usize::try_from(at / region_bytes).unwrap();
+    let mut marks = [0; PAIR_MARK_BYTES];
+    marks[region / 8] |= 1 << (region % 8);
+    let halves = [0, 1].map(|half| {
+        let mut disk = log.disk.clone();
+        make_half_with(&mut disk, half, marks);
+        Some(disk)
+    });
+    let opened = inspect(&mut Pair::join(halves).unwrap(), OPTIONS).unwrap();
+    assert_eq!(opened.report.blocks, 180);
+    let listed = opened.checksums();
+    assert!(listed.contains_key(&(at + 4096)), "of the region that was being written");
+    let segment = GEOMETRY.offset_bytes(log.segment_of(40), 0);
+    let of_segment = segment..segment + GEOMETRY.segment_bytes();
+    assert!(listed.keys().all(|offset| of_segment.contains(offset)), "and of its segment at the most");
 }
 
 /// A disk with bytes that cannot be read.

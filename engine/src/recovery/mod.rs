@@ -218,18 +218,19 @@ impl Opened {
         }
     }
 
-    /// The checksums of the blocks that a log holds, by their offset on the cache device, and where copies may differ of those that
-    /// it held; none with slots.
+    /// The checksums of the blocks that a log holds where copies may differ, by their offset on the cache device, and of those that
+    /// it held; none with slots. What is dirty may be so much that a list of it all takes seconds.
     fn checksums(&self) -> BTreeMap<u64, u32> {
         let mut known = BTreeMap::new();
         if let OpenedStore::Log(log) = &self.store {
             known.extend(log.checksums_where_halves_may_differ());
             log.store.index.for_each(|_, entry| {
-                if log.store.half_of(entry.place).is_none() {
+                if log.store.half_of(entry.place).is_none() && log.may_differ_near(entry.place) {
                     known.insert(log.store.offset_bytes(entry.place), entry.checksum);
                 }
             });
             let ordered = self.volumes.iter().flatten().flat_map(|volume| volume.destage.ordered_places());
+            let ordered = ordered.filter(|(place, _)| log.may_differ_near(*place));
             known.extend(ordered.map(|(place, checksum)| (log.store.offset_bytes(place), checksum)));
         }
         known

@@ -3,7 +3,7 @@
 
 use crate::rig::{Buffers, Plain};
 use forebay_engine::composition::Composition;
-use forebay_engine::effect::{Effect, Errno, Io, IoOp, Request, RequestId, RequestOp, Target, WriteMode};
+use forebay_engine::effect::{Effect, Errno, Io, IoOp, Request, RequestId, RequestOp, Target};
 use forebay_engine::engine::Engine;
 use forebay_engine::format::{CheckpointArea, Geometry, KeyLayout, Layout, Side, Superblock, VolumeRecord};
 use forebay_engine::memory::{Memory, Purpose, Slice};
@@ -49,39 +49,13 @@ fn composition(settings: &[(&str, &str)]) -> Composition {
 impl Devices {
     /// A cache that was in use, and whose process died.
     fn used(composition: &Composition, layout: Layout) -> Devices {
-        let mut volumes: [Option<VolumeRecord>; 16] = Default::default();
-        volumes[0] = Some(VolumeRecord {
-            id: VolumeId(1),
-            name: "v".into(),
-            origin: "o".into(),
-            identity: String::new(),
-            size_sectors: ORIGIN_BLOCKS * SECTORS_PER_BLOCK,
-            sector_bytes: 512,
-            mode: WriteMode::Writeback,
-            clean_floor_sequence: 0,
-            fingerprint: Default::default(),
-        });
+        let volume = VolumeRecord::new(VolumeId(1), "v", "o", ORIGIN_BLOCKS * SECTORS_PER_BLOCK);
         let superblock = Superblock {
-            set_id: [7; 16],
-            update: 1,
-            session: 1,
-            cut_sequence: 0,
-            flushed_sequence: 0,
-            base_sequence: 1,
-            ordered_sequence: 0,
-            history: Default::default(),
-            line: Default::default(),
-            clean_stop: true,
-            lasting_boot: [0; 16],
-            is_ephemeral: false,
-            is_mirrored: false,
-            cache_bytes: CACHE_BYTES,
-            layout,
             profile: "test".into(),
             composition: composition.text(),
-            next_volume_id: 2,
-            volumes,
-        };
+            ..Superblock::of_new_cache([7; 16], CACHE_BYTES, layout)
+        }
+        .with_volumes([volume]);
         let mut devices = Devices {
             layout,
             cache: vec![0; CACHE_BYTES as usize],

@@ -54,6 +54,8 @@ pub(crate) struct OpenedLog {
     differing: BTreeMap<u64, u64>,
     /// The checksums of data where the copies may differ, by offset; of what was written again since, too.
     checksums: BTreeMap<u64, u32>,
+    /// Whether the copies of segments may differ, by their numbers.
+    may_differ: Vec<bool>,
     /// The checkpoint that was loaded.
     believed: Option<(CheckpointArea, Candidate)>,
 }
@@ -74,6 +76,12 @@ impl OpenedLog {
     /// RULE 20: the checksums of data where the halves of a mirrored cache may differ, by offset.
     pub fn checksums_where_halves_may_differ(&self) -> &BTreeMap<u64, u32> {
         &self.checksums
+    }
+
+    /// Whether the halves of a mirrored cache may differ near a place. Of buckets that is not known.
+    pub fn may_differ_near(&self, place: Place) -> bool {
+        let segment = number::index(self.store.segments.of(place));
+        self.may_differ.get(segment).is_none_or(|may| *may)
     }
 
     /// RULE 20: whether each half of a mirrored cache has something of its own at an offset.
@@ -565,7 +573,7 @@ impl Replay {
             }
         }
         let Replay { extents, mut volumes, entries, loaded_blocks, mutations, behind, .. } = self;
-        let Replay { torn, differing, checksums, believed, once_counts_from, .. } = self;
+        let Replay { torn, differing, checksums, may_differ, believed, once_counts_from, .. } = self;
         let dirty_blocks: u64 =
             volumes.iter().flatten().map(|volume| volume.dirty_blocks + volume.zero_blocks).sum();
         let report = Report {
@@ -637,6 +645,7 @@ impl Replay {
             was_repaired: found.repaired.is_some(),
             differing,
             checksums,
+            may_differ,
             believed,
         };
         Opened { superblock, report, volumes, store: OpenedStore::Log(Box::new(log)) }
