@@ -17,7 +17,7 @@ const FADING_BLOCKS: u64 = 4096;
 
 /// How much of what clients write replaces dirty blocks.
 #[derive(Debug, Default)]
-pub(super) struct Rewriting {
+pub(crate) struct Rewriting {
     written_blocks: u64,
     rewritten_blocks: u64,
 }
