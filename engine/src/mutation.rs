@@ -469,6 +469,9 @@ mutations! {
     /// Rule 11: a volume grows, which takes the checksums of its origin back. A well-known place is written before that is
     /// durable: after a crash the volume's own origin is refused.
     ForgetTakenBack,
+    /// Rule 11: a volume grows, and the new size counts before it is durable. v0, behind the old end, is warmed, and a crash
+    /// takes the size back. Somebody writes v1 there, and the volume grows once more: after another crash v0 is read.
+    GrowBeforeDurable,
     /// Rule 11: a detach is answered before the volume is durably off the cache.
     DetachBeforeDurable,
     /// Rule 11: a volume is added and serves before it is durably on the cache: v1 is flushed, and after a crash there is no

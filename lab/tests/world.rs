@@ -420,3 +420,31 @@ fn a_detach_waits_for_a_flush_under_way() -> Result<(), Violation> {
     world.succeed(detach)?;
     world.run_dry()
 }
+
+/// Goal: nothing cached hides what is behind an end of a volume that grew twice.
+/// Method: two growths are asked for at once; the block at the end of the first is read, and cached, when that is done.
+#[test]
+fn two_growths_at_once_hold_the_end_of_each() -> Result<(), Violation> {
+    let is_superblock = |io: &IoView| io.is_cache(Kind::Write) && io.first < 2048;
+    let mut world = World::new(Setup::new(7));
+    world.run_dry()?;
+    let end = world.volume_sectors(0);
+    world.hold(is_superblock);
+    let first = world.grow(0, 3);
+    let second = world.grow(0, 80);
+    world.until_pending(is_superblock)?;
+    while world.answer(first).is_none() {
+        let step = world.until_pending(is_superblock)?;
+        world.complete(step.id)?;
+    }
+    for _ in 0..2 {
+        let short = world.read(0, sectors(end, 3));
+        world.succeed(short)?;
+        world.pass(50 * Nanos::MILLISECOND)?;
+    }
+    world.release();
+    world.succeed(second)?;
+    let whole = world.read(0, sectors(end, 83));
+    world.succeed(whole)?;
+    world.run_dry()
+}

@@ -3,6 +3,7 @@
 use crate::effect::{Errno, IoOp, Pieces, RequestOp, Target, WriteMode};
 use crate::format::{Change, Fingerprint};
 use crate::machine::Machine;
+use crate::machine::destage::dirty_map::DirtyMap;
 use crate::machine::fingerprint::offsets_bytes;
 use crate::machine::flight::Flight;
 use crate::machine::guard::{Blocks, Hold};
@@ -141,8 +142,12 @@ impl<S: Store> Machine<S> {
             self.fail(key, Errno::INVAL, memory);
             return;
         }
-        // Writes under way to the block at the old end are over when this request has the block to itself.
-        let end = Blocks { first: volume.blocks() - 1, count: 1 };
+        self.hold_end(key, index, memory);
+    }
+
+    /// Writes under way to the block at the old end are over when a growth has the block to itself.
+    fn hold_end<M: Memory>(&mut self, key: RequestKey, index: VolumeIndex, memory: &mut M) {
+        let end = Blocks { first: self.volume(index).blocks() - 1, count: 1 };
         self.requests[key].blocks = end;
         self.requests[key].route = Route::Origin;
         self.hold_or_wait(key, end, Hold::Merging, memory);
@@ -150,8 +155,13 @@ impl<S: Store> Machine<S> {
 
     /// The block at the old end is held, or the cache failed meanwhile.
     pub(crate) fn begin_growth<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let Active { volume: index, blocks, .. } = self.requests[key];
         if self.latched.is_some() {
             self.fail(key, Errno::IO, memory);
+        } else if blocks.end() != self.volume(index).blocks() {
+            // Another growth came first: the end is elsewhere.
+            self.release_hold(key);
+            self.hold_end(key, index, memory);
         } else if self.take_exclusive(key) {
             self.grow(key, memory);
         }
@@ -177,15 +187,8 @@ impl<S: Store> Machine<S> {
                 return;
             }
         }
-        let volume = self.volume_mut(index);
-        volume.size_sectors = volume.size_sectors.max(sectors);
-        let mut map = crate::machine::destage::dirty_map::DirtyMap::new(volume.blocks());
-        core::mem::swap(&mut map, &mut volume.destage.map);
-        let mut from = 0;
-        while let Some(block) = map.next(from) {
-            let (first, end) = map.region_of(block);
-            self.volume_mut(index).destage.map.mark(first, end - first);
-            from = end;
+        if self.is_mutated(Mutation::GrowBeforeDurable) {
+            self.has_grown(index, sectors);
         }
         self.watch(key, Stage::Quiet);
     }
@@ -207,6 +210,21 @@ impl<S: Store> Machine<S> {
             self.superblock_writer.take_back(&mut self.superblock)
         };
         self.requests.watch(key, Stage::Superblock(update));
+    }
+
+    /// RULE 11: the new size is durable, and counts. Had something behind the old end entered the cache before, it might count
+    /// again when the volume grows once more after a crash.
+    fn has_grown(&mut self, index: VolumeIndex, sectors: u64) {
+        let volume = self.volume_mut(index);
+        volume.size_sectors = volume.size_sectors.max(sectors);
+        let mut map = DirtyMap::new(volume.blocks());
+        core::mem::swap(&mut map, &mut volume.destage.map);
+        let mut from = 0;
+        while let Some(block) = map.next(from) {
+            let (first, end) = map.region_of(block);
+            self.volume_mut(index).destage.map.mark(first, end - first);
+            from = end;
+        }
     }
 
     /// Notes a change of a volume that is in the superblock, which is written next.
@@ -487,6 +505,10 @@ impl<S: Store> Machine<S> {
         if let RequestOp::SetOrder(is_strict) = active.op {
             let index = active.volume;
             self.order_is_durable(index, is_strict);
+        }
+        if let RequestOp::SetSize(sectors) = self.requests[key].op {
+            let index = self.requests[key].volume;
+            self.has_grown(index, sectors);
         }
         if matches!(self.requests[key].op, RequestOp::Add) {
             let index = self.requests[key].volume;

@@ -4,8 +4,10 @@ use crate::kinds::{ALL, Kind as Records, RINGS};
 use crate::steps::*;
 use engine::composition::Composition;
 use engine::effect::WriteMode;
+use engine::units::{BLOCK_BYTES, SECTORS_PER_BLOCK};
+use forebay_lab::disk::Fate;
 use forebay_lab::disk::faults::Kind;
-use forebay_lab::world::{Setup, VolumeSetup, World};
+use forebay_lab::world::{IoView, Setup, VolumeSetup, World};
 
 crate::scenarios! {
     hazard_01_fill_that_waits_is_read_while_it_holds: FillAfterChange, writearound, on GATHERING;
@@ -17,6 +19,7 @@ crate::scenarios! {
     hazard_01_warmed_while_it_is_written: FillAfterChange, writearound, on RINGS;
     hazard_01_fill_while_the_origin_is_written: FillDuringChange, writearound, on ALL;
     hazard_01_fill_published_behind_a_bypass: FillBehindBypass, writearound, on HELD_BACK;
+    rule_11_warmed_beside_a_growth: GrowBeforeDurable, writearound, on KEPT_SOON;
     rule_02_fill_of_what_the_origin_may_lose: FillOverUnflushedOrigin, writearound, on RINGS;
     rule_02_fill_of_what_a_life_before_wrote: FillBeforeFirstFlush, writearound, on RINGS;
 }
@@ -38,6 +41,9 @@ fn beside_with_room() -> Setup {
 fn beside_written() -> Setup {
     Setup { volumes: writeback_alone().volumes, ..beside() }
 }
+
+/// Where what was warmed is in the log within a moment.
+const KEPT_SOON: &[Records] = &[Records::Inline, Records::Journal, Records::Mirror];
 
 /// Where fills wait for each other.
 const GATHERING: &[Records] = &[Records::Inline, Records::Frames];
@@ -86,6 +92,35 @@ fn hazard_01_warmed_while_it_is_written(world: &mut World) -> Run {
     world.succeed(warm)?;
     world.pass(50 * MS)?;
     read(world, 0, 10, 1)
+}
+
+fn rule_11_warmed_beside_a_growth(world: &mut World) -> Run {
+    let is_superblock = |io: &IoView| io.is_cache(Kind::Write) && io.first < SEGMENTS_SECTOR;
+    begin(world)?;
+    let end = world.volume_sectors(0) / SECTORS_PER_BLOCK;
+    // The growth holds what lies beside the old end.
+    let behind = blocks(end + 20, 4);
+    world.hold(is_superblock);
+    let _never_answered = world.grow(0, 320);
+    world.until_pending(is_superblock)?;
+    // Who warms looks how large the volume is.
+    let status = world.engine().expect("an engine runs").status();
+    if status.volumes[0].size_bytes > end * BLOCK_BYTES {
+        let warm = world.warm(0, behind);
+        world.succeed(warm)?;
+    }
+    world.pass(50 * MS)?;
+    flush(world, 0)?;
+    world.cut_power(|_| Fate::Lost);
+    assert!(world.begin_changes(), "nothing is broken");
+    world.write_behind(0, behind);
+    let refusal = world.start_changed()?;
+    assert!(refusal.is_none(), "nothing of the volume was changed");
+    let grown = world.grow(0, 80);
+    world.succeed(grown)?;
+    world.cut_power(|_| Fate::Lost);
+    world.open()?;
+    read(world, 0, end + 20, 4)
 }
 
 fn hazard_01_neighbour_changes_in_memory(world: &mut World) -> Run {

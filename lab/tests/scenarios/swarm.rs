@@ -120,6 +120,7 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     ),
     (Mutation::HeirInOneCopy, "the same, and then rot of the copy that it kept"),
     (Mutation::ForgetTakenBack, "the worlds here do not grow"),
+    (Mutation::GrowBeforeDurable, "the worlds here do not grow"),
     (
         Mutation::ForgetOrderEnd,
         "zeroes in an order that ends, and then a write around the cache to just there: none in 4000 seeds",
