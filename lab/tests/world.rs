@@ -448,3 +448,30 @@ fn two_growths_at_once_hold_the_end_of_each() -> Result<(), Violation> {
     world.succeed(whole)?;
     world.run_dry()
 }
+
+/// Goal: many small zeroes hold up nobody, as long ones do. Method: the origin of a volume takes nothing, more ranges of it are
+/// zeroed than the table of extents has room for, and then another volume is written to.
+#[test]
+fn small_zeroes_beyond_the_table_of_extents_hold_up_nobody() -> Result<(), Violation> {
+    let mut setup = Setup::new(3).with_modes(&[WriteMode::Writeback, WriteMode::Writeback]);
+    setup.config = |config| config.extents_max = 16;
+    let mut world = World::new(setup);
+    let is_of_first = |io: &IoView| io.target == Target::Origin(VolumeIndex(0)) && io.kind != Kind::Read;
+    world.hold(is_of_first);
+    for at in 0..40 {
+        let zeroes = world.write_zeroes(0, blocks(at * 5, 3));
+        world.succeed(zeroes)?;
+    }
+    let other = world.write(1, blocks(10, 1));
+    world.succeed(other)?;
+    for at in 0..9 {
+        let _long = world.write_zeroes(0, blocks(300 + at * 20, 17));
+        world.pass(Nanos::MILLISECOND)?;
+    }
+    let held_up = world.write(1, blocks(10, 1));
+    world.pass(10 * Nanos::MILLISECOND)?;
+    assert!(world.answer(held_up).is_none(), "half of the table is for those, and is full");
+    world.kill(|_| true);
+    world.open()?;
+    world.verify()
+}

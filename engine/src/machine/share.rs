@@ -24,7 +24,7 @@
 //! A request that waits here holds its blocks shared or merging, which neither a destage nor a relocation waits
 //! for.
 
-use crate::effect::{Errno, RequestOp};
+use crate::effect::{Errno, RequestOp, WriteMode};
 use crate::limits::OrderBounds;
 use crate::machine::Machine;
 use crate::machine::guard::Blocks;
@@ -36,6 +36,9 @@ use crate::mutation::Mutation;
 use crate::number::wide;
 use crate::store::Store;
 use alloc::vec::Vec;
+
+/// Zeroes of more blocks are never written as data: 64 KiB.
+const ZERO_DATA_BLOCKS_MAX: u64 = 16;
 
 /// Whether a change may enter the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +106,7 @@ impl<S: Store> Machine<S> {
         {
             return (self.waits_or_fails(volume), 0);
         }
-        let is_zero = matches!(active.op, RequestOp::WriteZeroes { .. });
+        let is_zero = matches!(active.op, RequestOp::WriteZeroes { .. }) && !self.zeroes_are_data(key);
         // Only the edges of a range of zeroes are data.
         let most = if is_zero { active.blocks.count.min(2) } else { active.blocks.count };
         let Some(limit) = self.volumes.dirty_blocks_max(volume, &self.config) else {
@@ -131,6 +134,25 @@ impl<S: Store> Machine<S> {
             Admission::Waits
         };
         (admission, needed)
+    }
+
+    /// Whether zeroes enter the log as data: they are few, and the table of extents is half full. Whoever finds it full holds up
+    /// all writers until zeroes are home, as the order of the log is that of the queue.
+    fn zeroes_are_data(&self, key: RequestKey) -> bool {
+        let active = &self.requests[key];
+        let is_small =
+            matches!(active.op, RequestOp::WriteZeroes { .. }) && active.blocks.count <= ZERO_DATA_BLOCKS_MAX;
+        let volume = self.volume(active.volume);
+        is_small
+            && volume.mode == WriteMode::Writeback
+            && volume.covers_whole_blocks(active.op)
+            && S::pressure(self).extents * 2 >= self.config.extents_max
+    }
+
+    /// Whether zeroes that have their share enter the log as data. If the table was not half full when they got it, they may have
+    /// no share for data.
+    pub(crate) fn may_append_zeroes_as_data(&self, key: RequestKey) -> bool {
+        self.zeroes_are_data(key) && self.clean_blocks(key) <= self.requests[key].reserved_blocks
     }
 
     /// Whether a change has to wait for older ones to go home.
@@ -162,7 +184,7 @@ impl<S: Store> Machine<S> {
             |block: &u64| !self.store.lookup(volume.key(*block)).is_some_and(|cached| cached.dirty);
         let Blocks { first, count } = active.blocks;
         match active.op {
-            RequestOp::WriteZeroes { range, .. } => {
+            RequestOp::WriteZeroes { range, .. } if !self.zeroes_are_data(key) => {
                 let inner = volume.whole_blocks(range);
                 let edges = (count > inner.count).then_some([first, first + count - 1]);
                 let mut edges: Vec<u64> = edges.into_iter().flatten().collect();

@@ -43,7 +43,11 @@ impl Machine<LogStore> {
         let (blocks, volume_index) = (active.blocks, active.volume);
         let inner = self.volume(volume_index).whole_blocks(range);
         if inner.count == blocks.count {
-            self.append_zero(key, inner);
+            if self.may_append_zeroes_as_data(key) {
+                self.append_zero_data(key, blocks, memory);
+            } else {
+                self.append_zero(key, inner);
+            }
             return;
         }
         // The volume may have grown while the request waited: its last block was whole then.
@@ -128,6 +132,18 @@ impl Machine<LogStore> {
             let id = self.requests[key].id;
             self.push(Effect::Reply { id, result: Ok(()) });
         }
+    }
+
+    /// Appends zeroes as a client's data.
+    fn append_zero_data<M: Memory>(&mut self, key: RequestKey, blocks: Blocks, memory: &mut M) {
+        let Some(buffer) = self.take_work(blocks.count, memory) else {
+            self.requests.wait_for_buffer(key);
+            return;
+        };
+        let work = work_slice(buffer, blocks.count);
+        memory.zero(work);
+        (self.requests[key].work, self.requests[key].work_buffer) = (Some(work), Some(buffer));
+        self.append_data(key, blocks, work);
     }
 
     fn append_zero(&mut self, key: RequestKey, blocks: Blocks) {
