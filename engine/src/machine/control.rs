@@ -316,6 +316,33 @@ impl<S: Store> Machine<S> {
     }
 
     fn look_at_detach<M: Memory>(&mut self, key: RequestKey, index: VolumeIndex, memory: &mut M) {
+        if self.volume(index).leaving.is_none() && !self.may_leave(key, index, memory) {
+            return;
+        }
+        if !S::drop_part(self, index) {
+            self.requests.watch_on(key);
+            self.want_tick(self.now);
+            return;
+        }
+        // Blocks may have been appended again while others were forgotten.
+        if self.volume(index).leaving.is_some() && S::concerns(self, index) {
+            self.requests.watch_on(key);
+            return;
+        }
+        let origin =
+            self.superblock.volumes[index.at()].as_ref().map_or_else(String::new, |r| r.origin.clone());
+        self.note_change(index, "origin", &origin, "");
+        self.superblock.volumes[index.at()] = None;
+        let update = self.superblock_writer.change(&mut self.superblock);
+        // RULE 11: a detach is answered when the volume is durably off the cache, or a crash would bring it
+        // back.
+        let is_hasty = self.is_mutated(Mutation::DetachBeforeDurable);
+        self.requests.watch(key, Stage::Superblock(if is_hasty { 0 } else { update }));
+    }
+
+    /// Whether nothing of a volume that is being detached is on its way, and its origin has all of it. If not, the request waits or
+    /// fails.
+    fn may_leave<M: Memory>(&mut self, key: RequestKey, index: VolumeIndex, memory: &mut M) -> bool {
         let volume = self.volume(index);
         let origin = &volume.origin;
         let is_quiet = volume.active == 1
@@ -330,30 +357,21 @@ impl<S: Store> Machine<S> {
                     // What clients wrote around the cache cannot be made durable: the volume stays as it is.
                     self.volume_mut(index).standing = Standing::Cached;
                     self.fail(key, Errno::IO, memory);
-                    return;
+                    return false;
                 }
                 let epoch = origin.client_epoch;
                 self.want_origin_flush(index, epoch);
             }
             self.requests.watch_on(key);
-            return;
+            return false;
         }
         if self.volume(index).is_dirty() {
             // What was on its way when the detach came is on the cache now.
             self.volume_mut(index).standing = Standing::Cached;
             self.fail(key, Errno::IO, memory);
-            return;
+            return false;
         }
-        S::drop_volume(self, index);
-        let origin =
-            self.superblock.volumes[index.at()].as_ref().map_or_else(String::new, |r| r.origin.clone());
-        self.note_change(index, "origin", &origin, "");
-        self.superblock.volumes[index.at()] = None;
-        let update = self.superblock_writer.change(&mut self.superblock);
-        // RULE 11: a detach is answered when the volume is durably off the cache, or a crash would bring it
-        // back.
-        let is_hasty = self.is_mutated(Mutation::DetachBeforeDurable);
-        self.requests.watch(key, Stage::Superblock(if is_hasty { 0 } else { update }));
+        true
     }
 
     fn look_at_stop<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {

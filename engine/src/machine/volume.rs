@@ -35,6 +35,8 @@ pub(crate) struct Volume {
     pub mode: WriteMode,
     pub size_sectors: u64,
     pub standing: Standing,
+    /// The next part of what is cached that is forgotten, of so many, once a detach came to that.
+    pub leaving: Option<(u32, u32)>,
     /// The volume left writeback, and its dirty data has yet to go home.
     pub is_leaving: bool,
     /// The origin refused a client's write or a flush, and the cache may have since then what it lacks.
@@ -82,6 +84,7 @@ impl Volume {
             mode: record.mode,
             size_sectors: record.size_sectors,
             standing: Standing::Cached,
+            leaving: None,
             is_leaving: false,
             was_refused: false,
             guard: Guard::new(slot_bits),

@@ -467,6 +467,12 @@ pub(crate) trait Life: Operations {
     fn discard_pending<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
     /// Forgets all of a volume, in memory: it is being detached, or its cache was given up.
     fn drop_volume(m: &mut Machine<Self>, volume: VolumeIndex);
+    /// Forgets a part of a volume that is being detached and has nothing that its origin lacks; true when nothing is left. It takes
+    /// little time, and is asked again.
+    fn drop_part(m: &mut Machine<Self>, volume: VolumeIndex) -> bool {
+        Self::drop_volume(m, volume);
+        true
+    }
     /// Notes that a volume is about to come to a place where none is, and returns the number from which on its records
     /// count ([`VolumeRecord::clean_floor_sequence`]); its own is `id`.
     fn volume_comes(m: &mut Machine<Self>, volume: VolumeIndex, id: VolumeId, blocks: u64) -> u64;

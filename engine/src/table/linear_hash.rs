@@ -326,15 +326,24 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
         }
     }
 
-    /// Takes away all entries whose hash `is_gone` names; each is given to `removed`.
-    /// Looks at every entry of the table.
+    /// Takes away the entries whose hash `is_gone` names, of those whose hashes end like `residue` in the bits below `parts`, a
+    /// power of two; each is given to `removed`. Looks at every entry of that part of the table.
     pub fn remove_where(
         &mut self,
         pages: &mut Pages,
+        (residue, parts): (u32, u32),
         is_gone: impl Fn(u64) -> bool,
         mut removed: impl FnMut(u64, u32, &[u32; ROW]),
     ) {
-        for bucket in 0..self.directory.buckets() {
+        assert!(parts.is_power_of_two() && residue < parts, "a residue is below the number of parts");
+        let is_gone = |hash: u64| low_u32(hash) & (parts - 1) == residue && is_gone(hash);
+        let buckets = self.directory.buckets();
+        // A part has whole buckets, or is in one.
+        let (first, step) = match parts <= buckets {
+            true => (residue, parts),
+            false => (self.directory.bucket_of(u64::from(residue)), buckets),
+        };
+        for bucket in (first..buckets).step_by(index(step)) {
             let mut has_any = false;
             self.for_each_in(pages, bucket, |hash, _, _| has_any |= is_gone(hash));
             if !has_any {

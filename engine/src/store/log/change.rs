@@ -19,8 +19,11 @@ use crate::mutation::Mutation;
 use crate::number::{index_wide, to_u32};
 use crate::store::Changing;
 use crate::store::log::extents::{Change, ExtentKind};
+use crate::store::log::index::Entry;
 use crate::units::{BLOCK_BYTES, BlockKey, SECTORS_PER_BLOCK, VolumeIndex};
 
+/// Cached blocks that are looked at in one step when a volume leaves.
+const PART_ENTRIES: u64 = 4096;
 /// A request of more blocks counts as cached in part.
 const ASKED_BLOCKS_MAX: u64 = 1024;
 
@@ -259,6 +262,24 @@ impl Machine<LogStore> {
 
     /// Drops whatever the index has in `blocks`; returns how many blocks that were.
     pub(crate) fn drop_entries(&mut self, volume_index: VolumeIndex, blocks: Blocks) -> u64 {
+        self.drop_some(volume_index, blocks, None)
+    }
+
+    /// Forgets a part of what is cached of a volume that leaves, so that nobody waits for all of it; true when nothing is left.
+    pub(super) fn drop_part(&mut self, volume_index: VolumeIndex) -> bool {
+        let entries = self.store.index.len();
+        let volume = self.volume_mut(volume_index);
+        let all = Blocks { first: 0, count: volume.blocks() };
+        let parts_at_once = to_u32(entries / PART_ENTRIES).next_power_of_two();
+        let (part, parts) = volume.leaving.unwrap_or((0, parts_at_once));
+        if part < parts {
+            volume.leaving = Some((part + 1, parts));
+            self.drop_some(volume_index, all, Some((part, parts)));
+        }
+        part + 1 >= parts
+    }
+
+    fn drop_some(&mut self, volume_index: VolumeIndex, blocks: Blocks, part: Option<(u32, u32)>) -> u64 {
         let is_stale = self.is_mutated(Mutation::KeepStaleFrame);
         let Machine { volumes, store: LogStore { index, segments, appender, .. }, .. } = self;
         let volume = volumes[volume_index.at()].as_mut().expect("the volume exists");
@@ -266,7 +287,8 @@ impl Machine<LogStore> {
             return 0;
         }
         let mut dropped = 0;
-        index.remove_range(volume.key(blocks.first), blocks.count, |key, entry| {
+        let keys = volume.keys(blocks);
+        let removed = |key, entry: Entry| {
             if !is_stale {
                 appender.forget(key);
             }
@@ -275,7 +297,11 @@ impl Machine<LogStore> {
             volume.dirty_blocks -= u64::from(entry.dirty);
             volume.cached_blocks -= 1;
             dropped += 1;
-        });
+        };
+        match part {
+            None => index.remove_range(keys.start, blocks.count, removed),
+            Some(part) => index.remove_part(keys, part, removed),
+        }
         dropped
     }
 

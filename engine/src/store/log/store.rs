@@ -646,6 +646,10 @@ impl Life for LogStore {
         m.drop_extents(volume, Blocks { first: 0, count });
     }
 
+    fn drop_part(m: &mut Machine<LogStore>, volume: VolumeIndex) -> bool {
+        m.drop_part(volume)
+    }
+
     fn volume_comes(m: &mut Machine<LogStore>, volume: VolumeIndex, _id: VolumeId, _blocks: u64) -> u64 {
         m.store.controller.volume_comes(volume);
         // No entry has its number: none can count.

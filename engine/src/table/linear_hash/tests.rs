@@ -100,7 +100,7 @@ proptest! {
                 Step::RemoveWhere { modulus, rest } => {
                     let is_gone = |hash: u64| hash % modulus == rest;
                     let mut removed = Model::new();
-                    table.remove_where(&mut pages, is_gone, |hash, tag, row| {
+                    table.remove_where(&mut pages, (0, 1), is_gone, |hash, tag, row| {
                         assert!(removed.insert((hash, tag), *row).is_none());
                     });
                     let gone: Model =

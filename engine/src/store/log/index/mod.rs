@@ -321,7 +321,7 @@ impl Index {
         let mut at = first.0;
         while at < end {
             if is_scan && at == whole.start * GROUP_BLOCKS {
-                self.remove_groups(whole.clone(), &mut removed);
+                self.remove_groups(whole.clone(), (0, 1), &mut removed);
                 at = whole.end * GROUP_BLOCKS;
                 continue;
             }
@@ -336,6 +336,18 @@ impl Index {
             }
             at += count;
         }
+    }
+
+    /// The same for whole groups, and of these one of so many parts, a power of two: which blocks it has does not depend on how
+    /// many there are. It costs a look at that part of all entries.
+    pub fn remove_part(
+        &mut self,
+        blocks: core::ops::Range<BlockKey>,
+        part: (u32, u32),
+        mut removed: impl FnMut(BlockKey, Entry),
+    ) {
+        let groups = blocks.start.0 / GROUP_BLOCKS..blocks.end.0.div_ceil(GROUP_BLOCKS);
+        self.remove_groups(groups, part, &mut removed);
     }
 
     /// Marks a block dirty or clean.
@@ -713,14 +725,19 @@ impl Index {
     }
 
     /// Takes away everything of the given groups by a look at every entry.
-    fn remove_groups(&mut self, groups: core::ops::Range<u64>, removed: &mut impl FnMut(BlockKey, Entry)) {
+    fn remove_groups(
+        &mut self,
+        groups: core::ops::Range<u64>,
+        part: (u32, u32),
+        removed: &mut impl FnMut(BlockKey, Entry),
+    ) {
         let is_gone = |hash: u64| groups.contains(&unpermute(hash));
         let kind = self.kind;
-        self.singles.remove_where(&mut self.pages, is_gone, |hash, tag, row| {
+        self.singles.remove_where(&mut self.pages, part, is_gone, |hash, tag, row| {
             removed(join(unpermute(hash), tag), kind.entry(row));
         });
         let mut blocks = 0;
-        self.groups.remove_where(&mut self.pages, is_gone, |hash, _, row| {
+        self.groups.remove_where(&mut self.pages, part, is_gone, |hash, _, row| {
             let (group, head) = (unpermute(hash), GroupHead::read(row));
             for tag in bits(head.valid) {
                 removed(join(group, tag), head.entry(tag, row[CHECKSUMS_AT + index(tag)]));

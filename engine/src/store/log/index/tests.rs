@@ -451,3 +451,32 @@ fn samples_reach_every_block_evenly() {
     assert_eq!(times.len(), 72);
     assert!(times.values().all(|times| (800..1200).contains(times)), "{times:?}");
 }
+
+// ---- parts -------------------------------------------------------------------------------
+
+#[test]
+fn a_volume_leaves_in_parts_of_which_each_is_small() {
+    const BLOCKS: u64 = 1 << 20;
+    const PARTS: u32 = 16;
+    let (mut index, mut random, mut place) = (Index::new(0), Random(7), 1);
+    let mut add = |index: &mut Index, from: u64, count: u32| {
+        for _ in 0..count {
+            insert(index, from + random.next() % BLOCKS, place, &[place]);
+            place += 2;
+        }
+    };
+    add(&mut index, 0, 30_000);
+    let volume = BlockKey(0)..BlockKey(BLOCKS);
+    for part in 0..PARTS {
+        let mut removed = 0;
+        index.remove_part(volume.clone(), (part, PARTS), |key, _| {
+            assert!(volume.contains(&key), "another volume stays");
+            removed += 1;
+        });
+        assert!(removed < 2 * 30_000 / PARTS, "part {part} has {removed} blocks");
+        // The table grows while the volume leaves.
+        add(&mut index, BLOCKS, 5000);
+        check(&index);
+    }
+    index.for_each(|key, _| assert!(!volume.contains(&key), "all of it left"));
+}
