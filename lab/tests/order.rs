@@ -6,7 +6,7 @@ use engine::limits::OrderBounds;
 use engine::units::{BLOCK_BYTES, Nanos};
 use forebay_lab::disk::faults::Kind;
 use forebay_lab::violation::Violation;
-use forebay_lab::world::{Setup, Ticket, World, blocks};
+use forebay_lab::world::{IoView, Setup, Ticket, World, blocks, sectors};
 
 const MS: u64 = 1_000_000;
 /// The first sector behind both copies of the superblock.
@@ -179,12 +179,39 @@ fn an_order_does_not_end_before_what_is_on_its_way() {
         world.succeed(write_under_way)?;
         world.succeed(change)?;
         world.end_order();
-        for step in 0..6000 {
-            write(&mut world, step * 37 % 900)?;
-        }
-        assert!(world.counts().wraps >= 2, "the ring goes round");
+        go_round(&mut world)
+    });
+}
+
+/// The ring goes round, and all comes home.
+fn go_round(world: &mut World) -> Run {
+    for step in 0..6000 {
+        write(world, step * 37 % 900)?;
+    }
+    assert!(world.counts().wraps >= 2, "the ring goes round");
+    world.run_dry()?;
+    world.expect_origin_equals_view(0)
+}
+
+/// Goal: a write that reads the rest of its block while an order ends, and is in that order then, holds its segment no longer than
+/// others do. Method: the read is held, and so is the superblock that ends the order; then the ring goes round.
+#[test]
+fn a_write_that_reads_while_an_order_ends_leaves_the_ring() {
+    sound(|| {
+        let mut world = world("strict", WIDE);
         world.run_dry()?;
-        world.expect_origin_equals_view(0)
+        let is_superblock = |io: &IoView| io.is_cache(Kind::Write) && io.first < SUPERBLOCK_END;
+        world.hold(move |io| is_superblock(io) || io.is_origin(0, Kind::Read));
+        let part = world.write(0, sectors(81, 1));
+        let rest = world.until_pending(|io| io.is_origin(0, Kind::Read))?;
+        let change = world.submit(0, RequestOp::SetOrder(false));
+        world.until_pending(is_superblock)?;
+        world.complete(rest.id)?;
+        world.succeed(part)?;
+        world.release();
+        world.succeed(change)?;
+        world.end_order();
+        go_round(&mut world)
     });
 }
 

@@ -117,7 +117,7 @@ impl<S: Store> Machine<S> {
     /// The new order is durable.
     pub(crate) fn order_is_durable(&mut self, index: VolumeIndex, is_strict: bool) {
         if !is_strict {
-            // Changes that were on their way into the log when the rest was home go home in any order.
+            // A write that read the rest of its block when all else was home may have come since: it goes home in any order.
             let ledger = self.volume_mut(index).destage.order.take();
             for left in ledger.into_iter().flat_map(|ledger| ledger.into_intervals()) {
                 S::interval_is_free(self, &left);
