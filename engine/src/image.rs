@@ -6,6 +6,7 @@
 //! in the daemon, virtual time and power cuts in a simulator, where any call may fail.
 
 use crate::effect::Errno;
+use crate::format::FlushNote;
 use crate::pair::Half;
 use alloc::vec::Vec;
 
@@ -82,6 +83,11 @@ pub trait Image {
     /// The generations of a log's segments from which on counts what the first or the second half of a mirrored cache has alone;
     /// `None` for a device that is not kept twice.
     fn once_counts_from(&self) -> Option<[u64; 2]> {
+        None
+    }
+
+    /// The note of a flush in memory that outlived the last process, where there is such memory.
+    fn flush_note(&self) -> Option<FlushNote> {
         None
     }
 

@@ -68,7 +68,8 @@ pub trait Memory {
     fn zero(&mut self, slice: Slice);
 
     /// Bytes of memory that outlives the process, and not the power: what is stored there is handed to
-    /// [`crate::recovery::restore`] at the next start. The engine uses it if it has [`crate::format::LASTING_BYTES`] or more.
+    /// [`crate::recovery::restore`] at the next start, and what [`FlushNote::left_in`](crate::format::FlushNote::left_in) it comes
+    /// with the image ([`Image::flush_note`](crate::image::Image::flush_note)). The engine uses it if it has [`crate::format::LASTING_BYTES`] or more.
     fn lasting_bytes(&self) -> usize {
         0
     }

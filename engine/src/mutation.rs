@@ -160,6 +160,9 @@ mutations! {
     /// Rule 5: v1 is flushed, and nobody writes any more. A block of an earlier batch rots; after a power cut nothing says that
     /// its batch was whole once: the log is cut there, and v0 is read.
     FlushNotNoted,
+    /// Rule 5: v1 is flushed, and the process is killed before anything durable tells of that. The header of v1 rots: the log is
+    /// cut before it, and v0 is read.
+    FlushForgotten,
     /// Rule 5: the head of the log's last segment rots, or a power cut takes it. Recovery looks at segments with heads alone, and
     /// cuts what was flushed there, or is said there to be flushed, without a word.
     SkipHeadless,

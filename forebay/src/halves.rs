@@ -366,7 +366,7 @@ impl Search {
         }
         let mut image = BlockingDevice::new(&device);
         if let Ok((superblock, _)) = load_superblock(&mut image) {
-            image = image.with_shadows(lasting::late_headers(&superblock)?);
+            image = lasting::with_left(image, &superblock)?;
         }
         let image = Pair::alone(image);
         Ok(Found { halves: Halves::single(&device), image, remarks })

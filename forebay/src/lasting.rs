@@ -9,11 +9,11 @@ use crate::log::event;
 use crate::run_dir::RunDirectory;
 use crate::state::hexadecimal;
 use anyhow::{Context, Result, bail};
-use engine::format::{Layout, SetId, Superblock};
+use engine::format::{FlushNote, Layout, SetId, Superblock};
 use engine::image::Image;
 use engine::recovery;
 use live::buffers::{BootId, LastingMemory, boot_id, left_in};
-use live::devices::DeviceSpec;
+use live::devices::{BlockingDevice, DeviceSpec};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -41,15 +41,14 @@ pub fn left(superblock: &Superblock) -> Result<Left> {
     Ok(left.map_or(Left::Missing(path), Left::Bytes))
 }
 
-/// The late headers of a cache that no daemon serves, by their offset on its device.
+/// The device of a cache that no daemon serves, with what the last session left in memory.
 ///
 /// # Errors
 /// As [`left`].
-pub fn late_headers(superblock: &Superblock) -> Result<Vec<(u64, Vec<u8>)>> {
-    Ok(match left(superblock)? {
-        Left::Bytes(bytes) => recovery::late_headers(superblock, &bytes),
-        Left::Nothing | Left::Missing(_) => Vec::new(),
-    })
+pub fn with_left(image: BlockingDevice, superblock: &Superblock) -> Result<BlockingDevice> {
+    let Left::Bytes(bytes) = left(superblock)? else { return Ok(image) };
+    let late_headers = recovery::late_headers(superblock, &bytes);
+    Ok(image.with_shadows(late_headers).with_flush_note(FlushNote::left_in(&bytes)))
 }
 
 /// Writes the late headers of a cache whose next session is about to begin.

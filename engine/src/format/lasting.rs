@@ -8,7 +8,8 @@
 //!   part: │ entries, payload blocks (2 bytes each) │ entries │ checksums │ CRC-32C over the part and the batch's sequence │
 //! ```
 //!
-//! A part is there as a whole or not at all: the process may end while it is stored.
+//! A part is there as a whole or not at all: the process may end while it is stored. Behind the parts lies a note of how far the
+//! log is flushed ([`super::flush_note`]).
 
 use super::batch::{
     BatchHeader, HEADER_FIXED_BYTES, decode_lists, encode_checksums, header_blocks_for, lists_bytes,
@@ -131,6 +132,7 @@ const _: () = assert!(FIXED_BYTES >= CHECKSUM_AT + 4 && FIXED_BYTES <= HEADER_FI
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::flush_note::FLUSH_NOTE_BYTES;
     use crate::format::{EncodedEntries, EntryKind};
     use crate::units::VolumeId;
     use proptest::prelude::*;
@@ -220,8 +222,8 @@ mod tests {
     /// As many parts as a late batch may have fit a slot.
     #[test]
     fn a_slot_has_room_for_a_full_batch() {
-        let mut bytes = vec![0; LASTING_SLOT_BYTES];
-        let late = slot(9, &[1; 96], &mut bytes);
+        let mut bytes = vec![0; LASTING_SLOT_BYTES - FLUSH_NOTE_BYTES];
+        let late = slot(9, &[2; 96], &mut bytes);
         assert_eq!(LateHeader::decode(&bytes), Some(late));
     }
 

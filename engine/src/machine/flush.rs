@@ -89,7 +89,7 @@ impl<S: Store> Machine<S> {
             }
             _ => {
                 self.barrier.end(Some(sequence));
-                S::flushed(self, sequence);
+                S::flushed(self, sequence, memory);
                 for volume in self.volumes.iter_mut().flatten() {
                     // Volumes in a hurry waited for this flush; the others look again by the clock.
                     if volume.destage.drains > 0 || volume.destage.has_urgent() {

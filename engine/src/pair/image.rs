@@ -3,8 +3,8 @@
 use super::{Half, Marks, PairWords, Standing};
 use crate::effect::Errno;
 use crate::format::{
-    ORIGIN_BYTES_MAX, PAIR_PAGE_BYTES, PAIR_PAGE_OFFSETS, PairPage, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS,
-    SetId,
+    FlushNote, ORIGIN_BYTES_MAX, PAIR_PAGE_BYTES, PAIR_PAGE_OFFSETS, PairPage, SUPERBLOCK_BYTES,
+    SUPERBLOCK_OFFSETS, SetId,
 };
 use crate::image::{Image, Known, ReadAt};
 use crate::number::{index_wide, wide};
@@ -598,6 +598,14 @@ impl<I: Image> Image for Pair<I> {
             let is_there = self.halves[half.at()].is_some();
             if is_there { said.once_counts_from[half.at()] } else { u64::MAX }
         }))
+    }
+
+    fn flush_note(&self) -> Option<FlushNote> {
+        match &self.halves {
+            [Some(device), None] | [None, Some(device)] => device.flush_note(),
+            // Each half has a log of its own in which it may be cut.
+            _ => None,
+        }
     }
 
     fn read_of(&mut self, half: Half, reads: &mut [ReadAt]) {

@@ -91,7 +91,7 @@ pub fn load_superblock<I: Image>(image: &mut I) -> Result<(Superblock, CopyState
             },
         };
     }
-    let superblock = match copies {
+    let mut superblock = match copies {
         [Some(a), Some(b)] => {
             // RULE 16: a cache that is made anew on its own device says in its last superblock whose place it gives up.
             let gives_up_to = |one: &Superblock, other: &Superblock| match one.line.succession {
@@ -120,6 +120,10 @@ pub fn load_superblock<I: Image>(image: &mut I) -> Result<(Superblock, CopyState
             cache_bytes: superblock.cache_bytes,
         });
     }
+    // RULE 5: the process ended, and memory tells what the device does not yet.
+    if let Some(note) = image.flush_note().filter(|note| note.is_of(&superblock)) {
+        superblock.flushed_sequence = superblock.flushed_sequence.max(note.sequence);
+    }
     Ok((superblock, state))
 }
 
@@ -144,6 +148,7 @@ fn why_none(state: CopyState) -> SuperblockError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::FlushNote;
     use crate::mutation::Mutations;
     use crate::store::log::scan::testlog::{CACHE_BYTES, TestLog};
     use std::vec;
@@ -186,6 +191,52 @@ mod tests {
         crate::recovery::write_superblock(&mut torn, &newer, Mutations::NONE).unwrap_err();
         let (found, _) = load_superblock(&mut log.disk).unwrap();
         assert_eq!(found.update, 2, "a cut brings back nothing that was there before");
+    }
+
+    /// A device beside whose memory there is a note.
+    struct Noted<'a, I> {
+        disk: &'a mut I,
+        note: FlushNote,
+    }
+
+    impl<I: Image> Image for Noted<'_, I> {
+        fn size_bytes(&self) -> u64 {
+            self.disk.size_bytes()
+        }
+
+        fn read_group(&mut self, reads: &mut [crate::image::ReadAt]) {
+            self.disk.read_group(reads);
+        }
+
+        fn write(&mut self, _: u64, _: &[u8]) -> Result<(), Errno> {
+            Err(Errno::IO)
+        }
+
+        fn flush(&mut self) -> Result<(), Errno> {
+            Err(Errno::IO)
+        }
+
+        fn flush_note(&self) -> Option<FlushNote> {
+            Some(self.note)
+        }
+    }
+
+    #[test]
+    fn a_note_of_a_flush_counts_for_its_own_session() {
+        let mut log = TestLog::new();
+        let Superblock { set_id, session, .. } = log.superblock;
+        let note = FlushNote { set_id, session, sequence: 1000 };
+        let mut flushed =
+            |note| load_superblock(&mut Noted { disk: &mut log.disk, note }).unwrap().0.flushed_sequence;
+        assert_eq!(flushed(note), 1000);
+        assert!(flushed(FlushNote { session: session + 1, ..note }) < 1000);
+        assert!(flushed(FlushNote { set_id: [0xEE; 16], ..note }) < 1000);
+        log.superblock.clean_stop = true;
+        let mut bytes = vec![0; SUPERBLOCK_BYTES];
+        log.superblock.encode(&mut bytes);
+        SUPERBLOCK_OFFSETS.iter().for_each(|offset| log.disk.write(*offset, &bytes).unwrap());
+        let (found, _) = load_superblock(&mut Noted { disk: &mut log.disk, note }).unwrap();
+        assert!(found.flushed_sequence < 1000, "a clean stop has told all");
     }
 
     /// Fails in the middle of its first write.

@@ -352,7 +352,7 @@ pub(crate) trait Durability: Operations {
     /// Whether a flush may be issued now.
     fn may_flush(&self) -> bool;
     /// Notes that a flush covered everything up to `sequence`.
-    fn flushed(m: &mut Machine<Self>, sequence: u64);
+    fn flushed<M: Memory>(m: &mut Machine<Self>, sequence: u64, memory: &mut M);
     /// Notes that a flush of an origin failed: it may have lost its unflushed writes.
     fn origin_flush_failed(m: &mut Machine<Self>, volume: VolumeIndex) {
         let _ = (m, volume);

@@ -2,6 +2,7 @@
 //! client that sends writes one after the other and flushes nothing, a kill, and then verbs and another daemon.
 
 use crate::scene::{Daemon, Scene, pattern};
+use engine::format::BatchHeader;
 use live::nbd::client::{Address, Client};
 use std::fs;
 use std::path::PathBuf;
@@ -111,4 +112,37 @@ fn a_cache_that_took_anothers_place_has_it_too() {
     expect_found(&daemon, 4);
     daemon.stop();
     assert_eq!(files(&scene), Vec::<PathBuf>::new(), "no name of it is left");
+}
+
+/// The block of the cache that has the header of its log's last batch.
+fn last_header(cache: &[u8]) -> usize {
+    let block = BLOCK as usize;
+    let sequence_at = |at: &usize| {
+        let bytes = &cache[at * block..];
+        let blocks = BatchHeader::peek_blocks(&bytes[..block]).ok()?;
+        Some(BatchHeader::decode(bytes.get(..blocks as usize * block)?).ok()?.header.sequence)
+    };
+    let headers = (0..cache.len() / block).filter(|at| sequence_at(at).is_some());
+    headers.max_by_key(sequence_at).expect("the log has batches")
+}
+
+#[test]
+fn damage_in_what_was_flushed_is_refused_after_a_kill() {
+    let scene = Scene::new(64 * MIB, &["--mode", "writeback"]);
+    let daemon = scene.serve();
+    let mut client = Client::connect(&Address::Unix(daemon.socket.clone()), "disk").expect("it is served");
+    client.write(0, &content(1, 0)).expect("it is connected").expect("the cache takes it");
+    client.flush().expect("it is connected").expect("it is durable");
+    daemon.kill();
+    let mut cache = fs::read(&scene.cache).expect("it is a file");
+    let at = last_header(&cache) * BLOCK as usize;
+    cache[at + 100] ^= 1;
+    fs::write(&scene.cache, &cache).expect("nobody has it");
+    scene.place.refused(&["serve", &scene.cache], 1, &["cannot be recovered", "forebay check"]);
+    let told = scene.place.forebay(&["check", &scene.cache]);
+    let report = String::from_utf8_lossy(&told.stdout);
+    assert!(told.status.code() == Some(1) && report.contains("NOT OK"), "{told:?}");
+    let repaired = scene.place.forebay(&["check", &scene.cache, "--repair"]);
+    assert_eq!(repaired.status.code(), Some(3), "not without a loss: {repaired:?}");
+    scene.serve().stop();
 }

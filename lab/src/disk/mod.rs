@@ -95,6 +95,7 @@ pub use content::Content;
 
 use crate::content::{Sector, Tag};
 use crate::random::Random;
+use engine::format::FlushNote;
 use faults::Faults;
 use notes::Notes;
 use std::rc::Rc;
@@ -164,6 +165,8 @@ pub struct Disk {
     rotten: Vec<(u64, Sector)>,
     /// The faults.
     pub faults: Faults,
+    /// The note of a flush in the machine's memory, where a process that ended left one.
+    pub flush_note: Option<FlushNote>,
 }
 
 impl Disk {
@@ -180,6 +183,7 @@ impl Disk {
             flushed_at: 0,
             rotten: Vec::new(),
             faults: Faults::default(),
+            flush_note: None,
         }
     }
 

@@ -513,12 +513,13 @@ impl Oracle {
 
     /// The process ended; the devices go on. What was under way may have landed. `is_unflushed_lost` if the
     /// cache lost what no flush of it covered. What was answered at `old` or before survives, whatever the contract says
-    /// of what is newer. Rot may have taken what was acknowledged at `rotten_since` or later.
+    /// of what is newer. Rot may have taken what was acknowledged at `rotten_since` or later, but nothing that was flushed if
+    /// that is remembered.
     pub fn process_crash(
         &mut self,
         is_unflushed_lost: bool,
         old: Option<Moment>,
-        rotten_since: Option<Moment>,
+        (rotten_since, is_flush_remembered): (Option<Moment>, bool),
     ) {
         let is_lost = is_unflushed_lost || !self.contract.kill_keeps_acknowledged;
         let kept_until = if is_unflushed_lost { 0 } else { old.map_or(0, |old| old.0) };
@@ -536,7 +537,10 @@ impl Oracle {
         let count = self.contract.kill_loses_newest;
         self.readers.clear();
         for volume in &mut self.volumes {
-            let durable = rotten_since.map_or_else(|| volume.durable(), |Moment(at)| volume.durable_at(at));
+            let durable = match rotten_since {
+                Some(Moment(at)) if !is_flush_remembered => volume.durable_at(at),
+                _ => volume.durable(),
+            };
             // What the devices tell of flushes now, a power cut may take before the next start succeeds.
             let lasting = volume.told.unwrap_or(durable);
             volume.must_fail_flush = None;

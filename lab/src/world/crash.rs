@@ -9,6 +9,7 @@ use crate::disk::{Content, Fate};
 use crate::oracle::Moment;
 use crate::violation::{Kind, Violation};
 use engine::effect::{Errno, RequestOp, Target};
+use engine::format::FlushNote;
 use engine::recovery;
 use engine::remote::SETTLE_NS;
 use engine::units::VolumeIndex;
@@ -121,6 +122,7 @@ impl World {
         let rotten_since = self.end_lost_since();
         self.die();
         self.pool.cut_power();
+        self.cache.flush_note = None;
         self.changed_at.clear();
         self.oracle.power_cut(rotten_since);
         self.is_cache_lossy = false;
@@ -186,6 +188,7 @@ impl World {
         let World { cache, pool, log_end, oracle, .. } = self;
         let restored = recovery::restore(&mut CutImage::whole(cache), pool.lasting());
         let restored = restored.expect("the job has a device without faults");
+        cache.flush_note = FlushNote::left_in(pool.lasting());
         self.counts.headers_restored += restored.len() as u64;
         for offset_bytes in restored {
             if let Some(log_end) = log_end {
@@ -201,7 +204,10 @@ impl World {
             self.changed_at.iter().take_while(is_old).last().map(|(_, moment)| *moment)
         });
         self.changed_at.clear();
-        self.oracle.process_crash(std::mem::take(&mut self.is_cache_lossy), old, rotten_since);
+        // RULE 5: what was flushed is remembered as long as the machine runs.
+        let is_remembered = self.setup.has_lasting_memory && !self.is_mirrored();
+        let is_lossy = std::mem::take(&mut self.is_cache_lossy);
+        self.oracle.process_crash(is_lossy, old, (rotten_since, is_remembered));
     }
 
     /// Lets the writes land that [`World::kill_without_lock`] kept back.

@@ -5,6 +5,7 @@ use crate::disk::faults::{Fault, Kind};
 use crate::disk::{Content, Disk};
 use crate::random::Random;
 use engine::effect::Errno;
+use engine::format::FlushNote;
 use engine::image::{Image, ReadAt};
 use std::cell::{Cell, RefCell};
 
@@ -138,6 +139,10 @@ impl Image for CutImage<'_> {
         }
         self.disk.answered(serial);
         Ok(())
+    }
+
+    fn flush_note(&self) -> Option<FlushNote> {
+        self.disk.flush_note
     }
 
     fn flush(&mut self) -> Result<(), Errno> {

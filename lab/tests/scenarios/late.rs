@@ -1,4 +1,4 @@
-//! Rule 21: headers that follow what they are of.
+//! Rule 21: headers that follow what they are of; and rule 5, where memory tells of flushes.
 
 use crate::steps::*;
 use forebay_lab::world::{IoView, Setup, World};
@@ -9,11 +9,17 @@ crate::scenarios! {
     rule_21_remembered_until_its_header_is_written: LateRemembered, lasting;
     rule_21_header_follows_its_payload: HeaderBeforePayload, lasting;
     rule_21_flush_waits_for_the_header: FlushWithoutLate, lasting;
+    rule_05_a_flush_is_remembered: FlushForgotten, lasting_and_damaged;
 }
 
 /// A process with memory that outlives it.
 fn lasting() -> Setup {
     Setup { has_lasting_memory: true, ..writeback() }
+}
+
+/// The same, whose devices rot.
+fn lasting_and_damaged() -> Setup {
+    Setup { has_lasting_memory: true, ..damaged() }
 }
 
 /// A segment is open, and so is a batch in it whose header is not written; its blocks are answered.
@@ -74,4 +80,15 @@ fn rule_21_flush_waits_for_the_header(world: &mut World) -> Run {
     flush(world, 0)?;
     lose_all(world)?;
     world.verify_cut()
+}
+
+fn rule_05_a_flush_is_remembered(world: &mut World) -> Run {
+    begin(world)?;
+    write(world, 0, 10, 1)?;
+    write(world, 0, 20, 1)?;
+    flush(world, 0)?;
+    rot(world, 0, 10)?;
+    world.kill(|_| true);
+    world.open()?;
+    read(world, 0, 20, 1)
 }

@@ -62,6 +62,7 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::TrustSummaryPlaces, "the swarm forges no metadata"),
     (Mutation::CutSilently, "the swarm damages no durable metadata"),
     (Mutation::SkipHeadless, "the swarm here damages no durable metadata"),
+    (Mutation::FlushForgotten, "the swarm here damages no durable metadata"),
     (Mutation::DoubtKeptKeys, BUCKETS),
     (Mutation::KeptUnflushed, BUCKETS),
     (Mutation::TrustStaleSuperblock, "the swarm brings no old superblock back"),

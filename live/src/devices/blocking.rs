@@ -4,6 +4,7 @@ use crate::devices::nbd::memory::Span;
 use crate::devices::nbd::{Kind as NbdKind, NbdDevice, Operation};
 use crate::devices::{AlignedBytes, Device, Job, Kind, Transfer};
 use engine::effect::Errno;
+use engine::format::FlushNote;
 use engine::image::{Image, ReadAt};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -22,19 +23,26 @@ pub struct BlockingDevice {
     device: Device,
     /// Bytes that are read instead of those of the device, by offset, until they are written over.
     shadows: Vec<(u64, Vec<u8>)>,
+    flush_note: Option<FlushNote>,
 }
 
 impl BlockingDevice {
     /// Uses `device` by waiting.
     #[must_use]
     pub fn new(device: &Device) -> BlockingDevice {
-        BlockingDevice { device: device.clone(), shadows: Vec::new() }
+        BlockingDevice { device: device.clone(), shadows: Vec::new(), flush_note: None }
     }
 
     /// Reads these bytes where the device has others, as if they had been written.
     #[must_use]
     pub fn with_shadows(self, shadows: Vec<(u64, Vec<u8>)>) -> BlockingDevice {
         BlockingDevice { shadows, ..self }
+    }
+
+    /// Has the note of a flush that outlived the last process.
+    #[must_use]
+    pub fn with_flush_note(self, flush_note: Option<FlushNote>) -> BlockingDevice {
+        BlockingDevice { flush_note, ..self }
     }
 
     /// Reads exactly `bytes` from any offset.
@@ -241,6 +249,10 @@ impl Image for BlockingDevice {
 
     fn flush(&mut self) -> Result<(), Errno> {
         BlockingDevice::flush(self)
+    }
+
+    fn flush_note(&self) -> Option<FlushNote> {
+        self.flush_note
     }
 }
 

@@ -4,9 +4,11 @@
 //! on the device tells a flushed batch that has rotted since from one that a power cut tore, and recovery would cut the log there.
 //! Where clients flush on, the next flush makes such headers durable. Where they stop, an empty batch is written a second after the
 //! flush, and flushed; where a full ring has no room for it, or a stop waits for an origin, the superblock says it. Whenever the
-//! superblock is written it says so, too, and at a clean stop in any case.
+//! superblock is written it says so, too, and at a clean stop in any case. Where memory outlives the process, it has a note from
+//! the flush on: then only the power leaves a flush without word.
 
 use super::LogStore;
+use crate::format::{FLUSH_NOTES_AT, FlushNote, LASTING_BYTES, Superblock};
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::mutation::Mutation;
@@ -39,6 +41,8 @@ pub(super) struct Note {
     update: Option<(u64, u64)>,
     /// When the oldest flush ended of which no durable record tells.
     owed_since: Nanos,
+    /// The place of the next note in memory that outlives the process.
+    next_place: usize,
 }
 
 impl Note {
@@ -51,6 +55,7 @@ impl Note {
             stated: None,
             update: None,
             owed_since: Nanos(0),
+            next_place: 0,
         }
     }
 
@@ -148,6 +153,19 @@ impl Machine<LogStore> {
             self.store.log.note.update = Some((update, self.barrier.flushed));
             self.pump_superblock(memory);
         }
+    }
+
+    /// RULE 5: a flush is remembered before anybody is told of it. A process that ends takes nothing that was flushed, so what
+    /// cannot be found then was damaged.
+    pub(super) fn remember_flush<M: Memory>(&mut self, sequence: u64, memory: &mut M) {
+        let has_memory = memory.lasting_bytes() >= LASTING_BYTES && self.halves.is_none();
+        if !has_memory || self.is_mutated(Mutation::FlushForgotten) {
+            return;
+        }
+        let Superblock { set_id, session, .. } = self.superblock;
+        let place = &mut self.store.log.note.next_place;
+        memory.store_lasting(FLUSH_NOTES_AT[*place], &FlushNote { set_id, session, sequence }.encode());
+        *place = 1 - *place;
     }
 
     /// RULE 5: what the superblock tells may rest on what the log has just dropped: no rot behind that may pass for the log's end.

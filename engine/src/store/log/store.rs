@@ -469,7 +469,8 @@ impl Durability for LogStore {
         self.log.summaries_in_flight == 0
     }
 
-    fn flushed(m: &mut Machine<LogStore>, sequence: u64) {
+    fn flushed<M: Memory>(m: &mut Machine<LogStore>, sequence: u64, memory: &mut M) {
+        m.remember_flush(sequence, memory);
         m.log_flushed(sequence);
     }
 }

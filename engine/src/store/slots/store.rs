@@ -341,7 +341,7 @@ impl Durability for SlotStore {
         true
     }
 
-    fn flushed(m: &mut Machine<SlotStore>, sequence: u64) {
+    fn flushed<M: Memory>(m: &mut Machine<SlotStore>, sequence: u64, _memory: &mut M) {
         m.store.records_flushed(sequence, &mut m.volumes);
     }
 
