@@ -267,6 +267,13 @@ impl SummaryBuilder {
         self.batches += 1;
     }
 
+    /// One without batches, which keeps the memory.
+    #[must_use]
+    pub fn emptied(mut self) -> SummaryBuilder {
+        self.body.clear();
+        SummaryBuilder { body: self.body, ..SummaryBuilder::default() }
+    }
+
     /// How many batches were added.
     #[must_use]
     pub fn batches(&self) -> u64 {

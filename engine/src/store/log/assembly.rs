@@ -219,6 +219,7 @@ impl Machine<LogStore> {
 
 impl Log {
     /// A draft with nothing in it, of the batch with a sequence whose header has a place.
+    #[inline]
     pub(super) fn begin_draft(
         &mut self,
         (sequence, header_place): (u64, Place),
@@ -226,10 +227,13 @@ impl Log {
     ) -> Draft {
         let mut entries = core::mem::take(&mut self.scratch_entries);
         let mut pieces = core::mem::take(&mut self.scratch_pieces);
+        let (mut publish, mut checksums) = self.scratch_lists.pop().unwrap_or_default();
         entries.clear();
         pieces.clear();
         // Short appends, all of which it may take, do not make it grow; and something is in it.
         let coming = self.client.len().min(index(limits.units)).clamp(APPENDS_MIN, APPENDS_MAX);
+        publish.reserve(coming);
+        checksums.reserve(coming);
         Draft {
             sequence,
             header_place,
@@ -244,9 +248,9 @@ impl Log {
             payload_max: limits.payload,
             checksums_max: limits.checksums,
             entries_max: limits.entries,
-            checksums: Vec::with_capacity(coming),
+            checksums,
             owes_checksums: false,
-            publish: Vec::with_capacity(coming),
+            publish,
             units_left: limits.units,
         }
     }

@@ -278,6 +278,10 @@ pub(crate) struct Log {
     note: Note,
     scratch_entries: Vec<Entry>,
     scratch_pieces: Vec<Slice>,
+    /// Empty: that of the last segment, whose memory the next one's takes.
+    scratch_summary: SummaryBuilder,
+    /// The same of the lists of parts that were published.
+    scratch_lists: Vec<(Vec<Publish>, Vec<u32>)>,
 }
 
 /// Where recovery leaves the log.
@@ -338,6 +342,8 @@ impl Log {
             scratch_entries: Vec::new(),
             unflushed_key_blocks: 0,
             scratch_pieces: Vec::new(),
+            scratch_summary: SummaryBuilder::default(),
+            scratch_lists: Vec::new(),
         }
     }
 

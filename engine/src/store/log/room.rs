@@ -197,10 +197,11 @@ impl Machine<LogStore> {
             previous_checksum: self.store.log.chain,
         }
         .encode(memory.metadata_mut(head));
-        self.store.log.open = Some(Open { segment, next_block: 1, summary: SummaryBuilder::default() });
         let left = self.store.segments.segment_blocks() - 1;
         let limits = Limits::in_segment(left);
-        let payload_max = limits.payload_max(left, &SummaryBuilder::default());
+        let summary = core::mem::take(&mut self.store.log.scratch_summary);
+        let payload_max = limits.payload_max(left, &summary);
+        self.store.log.open = Some(Open { segment, next_block: 1, summary });
         assert!(payload_max >= PAYLOAD_BLOCKS_MIN, "a fresh segment has room for payload");
         if self.unflushed_blocks() > self.config.unflushed_blocks_max {
             self.barrier.want(self.store.log.published());

@@ -37,6 +37,7 @@ impl Machine<LogStore> {
             return false;
         }
         self.store.segments.seal(open.segment);
+        self.store.log.scratch_summary = open.summary.emptied();
         true
     }
 

@@ -178,7 +178,8 @@ impl Machine<LogStore> {
             self.is_write_alone() || batch.late.as_ref().is_some_and(|late| late.owes_checksums());
         let limits =
             DraftLimits { payload: to_u32(blocks), checksums: to_u32(blocks), entries, units: units_max };
-        let mut draft = Draft { owes_checksums, ..self.store.log.begin_draft(place, limits) };
+        let mut draft = self.store.log.begin_draft(place, limits);
+        draft.owes_checksums = owes_checksums;
         self.gather_clients(&mut draft, memory);
         self.send_part(draft);
         true
@@ -279,6 +280,7 @@ impl Machine<LogStore> {
         self.late_room()
     }
 
+    #[inline]
     fn send_part(&mut self, draft: Draft) {
         assert!(!draft.publish.is_empty(), "what waits has room in the late batch");
         let LogStore { log, segments, .. } = &mut self.store;
@@ -408,10 +410,16 @@ impl Machine<LogStore> {
     }
 
     fn publish_part<M: Memory>(&mut self, part: Part, sequence: u64, header_place: Place, memory: &mut M) {
-        self.store.log.in_flight_writes -= part.writes;
+        let Part { mut publish, mut checksums, writes, .. } = part;
+        self.store.log.in_flight_writes -= writes;
         self.store.log.answered = self.store.log.answered.max(sequence);
-        for publish in part.publish {
-            self.publish(publish, &part.checksums, header_place, OnceLayout::NONE, memory);
+        for publish in publish.drain(..) {
+            self.publish(publish, &checksums, header_place, OnceLayout::NONE, memory);
+        }
+        checksums.clear();
+        let scratch_lists = &mut self.store.log.scratch_lists;
+        if scratch_lists.len() < BATCHES_IN_FLIGHT_MAX {
+            scratch_lists.push((publish, checksums));
         }
     }
 
