@@ -212,6 +212,7 @@ impl Entry {
         Ok(())
     }
 
+    #[inline]
     pub(super) fn encode(&self, bytes: &mut [u8; ENTRY_BYTES]) {
         assert!(self.validate().is_ok(), "only allowed entries are written: {self:?}");
         *bytes = [0; ENTRY_BYTES];

@@ -57,6 +57,7 @@ impl<S: Store> Machine<S> {
     }
 
     /// Begins a change when it holds these blocks.
+    #[inline]
     pub(crate) fn hold_or_wait<M: Memory>(
         &mut self,
         key: RequestKey,
@@ -182,7 +183,8 @@ impl<S: Store> Machine<S> {
         if route != Route::Origin && !self.pass_share(key, memory) {
             return;
         }
-        (self.requests[key].route, self.requests[key].around) = (route, around);
+        let active = &mut self.requests[key];
+        (active.route, active.around) = (route, around);
         match (op, route) {
             (RequestOp::Write { .. }, Route::Origin)
             | (RequestOp::WriteZeroes { .. }, Route::Origin)

@@ -337,7 +337,7 @@ impl Guard {
     }
 
     /// Begins a hold, if it could begin now; returns whether it did. For holds of clients' changes.
-    #[inline]
+    #[inline(always)]
     pub fn try_acquire(&mut self, blocks: Blocks, hold: Hold) -> bool {
         assert!(hold != Hold::Destaging, "a destage asks whether others go home");
         match self.span(blocks) {
@@ -353,7 +353,7 @@ impl Guard {
     }
 
     /// Begins a hold; [`Guard::is_free`] said yes.
-    #[inline]
+    #[inline(always)]
     pub fn acquire(&mut self, blocks: Blocks, hold: Hold) {
         self.change_slots(blocks, |slot| slot.begin(hold));
         if hold == Hold::Destaging {
@@ -374,7 +374,7 @@ impl Guard {
     }
 
     /// Ends a hold.
-    #[inline]
+    #[inline(always)]
     pub fn release(&mut self, blocks: Blocks, hold: Hold) {
         let (place, changes) = (hold.place(), u32::from(hold.is_change()));
         self.change_slots(blocks, |slot| {

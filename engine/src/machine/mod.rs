@@ -607,6 +607,7 @@ impl<S: Store> Machine<S> {
         self.release_guard(volume, blocks, hold);
     }
 
+    #[inline]
     pub(crate) fn release_guard(&mut self, volume: VolumeIndex, blocks: Blocks, hold: Hold) {
         if let Some(volume) = &mut self.volumes[volume.at()] {
             volume.guard.release(blocks, hold);

@@ -28,7 +28,7 @@ use crate::effect::{Errno, RequestOp, WriteMode};
 use crate::limits::OrderBounds;
 use crate::machine::Machine;
 use crate::machine::guard::Blocks;
-use crate::machine::request::{RequestKey, Stage};
+use crate::machine::request::{Active, RequestKey, Stage};
 use crate::machine::volume::Volume;
 use crate::machine::volumes::SHARE_BLOCKS_MIN;
 use crate::memory::Memory;
@@ -52,8 +52,13 @@ impl<S: Store> Machine<S> {
     /// Lets a change into the log, or puts it on the queue, or fails it. True if it may go on.
     pub(crate) fn pass_share<M: Memory>(&mut self, key: RequestKey, memory: &mut M) -> bool {
         self.release_share(key, u64::MAX);
-        let (admission, needed) =
-            if self.is_held_by_drain(key) { (Admission::Waits, 0) } else { self.admission(key) };
+        let active = &self.requests[key];
+        let volume = self.volume(active.volume);
+        let (admission, needed) = if self.is_held_by_drain(active, volume) {
+            (Admission::Waits, 0)
+        } else {
+            self.admission(active, volume)
+        };
         match admission {
             Admission::Granted => {
                 let active = &mut self.requests[key];
@@ -81,9 +86,7 @@ impl<S: Store> Machine<S> {
     }
 
     /// Whether the volume is being drained, and so slowly that a change has to wait for that (rule 9).
-    fn is_held_by_drain(&self, key: RequestKey) -> bool {
-        let active = &self.requests[key];
-        let volume = self.volume(active.volume);
+    fn is_held_by_drain(&self, active: &Active, volume: &Volume) -> bool {
         if volume.destage.drains == 0 {
             return false;
         }
@@ -98,15 +101,14 @@ impl<S: Store> Machine<S> {
     }
 
     /// Whether a change may enter the log, and how many dirty blocks that may add.
-    fn admission(&self, key: RequestKey) -> (Admission, u64) {
-        let active = &self.requests[key];
-        let volume = self.volume(active.volume);
+    fn admission(&self, active: &Active, volume: &Volume) -> (Admission, u64) {
         if let Some(bounds) = self.config.order
             && self.is_order_behind(volume, bounds, active.blocks.count)
         {
             return (self.waits_or_fails(volume), 0);
         }
-        let is_zero = matches!(active.op, RequestOp::WriteZeroes { .. }) && !self.zeroes_are_data(key);
+        let is_zero =
+            matches!(active.op, RequestOp::WriteZeroes { .. }) && !self.zeroes_are_data(active, volume);
         // Only the edges of a range of zeroes are data.
         let most = if is_zero { active.blocks.count.min(2) } else { active.blocks.count };
         let Some(limit) = self.volumes.dirty_blocks_max(volume, &self.config) else {
@@ -117,7 +119,7 @@ impl<S: Store> Machine<S> {
         if !is_failing && volume.share_waiting == 0 && held + most <= limit {
             return (Admission::Granted, most);
         }
-        let needed = self.clean_blocks(key);
+        let needed = self.clean_blocks(active, volume);
         // Whole zeroes are extents; their number is limited for all volumes together.
         let is_out_of_extents = is_zero && S::pressure(self).extents * 2 >= self.config.extents_max;
         // If the volume has nothing left to destage, this change tests whether the origin works again.
@@ -138,12 +140,9 @@ impl<S: Store> Machine<S> {
 
     /// Whether zeroes enter the log as data: they are few, and the table of extents is half full. Whoever finds it full holds up
     /// all writers until zeroes are home, as the order of the log is that of the queue.
-    fn zeroes_are_data(&self, key: RequestKey) -> bool {
-        let active = &self.requests[key];
-        let is_small =
-            matches!(active.op, RequestOp::WriteZeroes { .. }) && active.blocks.count <= ZERO_DATA_BLOCKS_MAX;
-        let volume = self.volume(active.volume);
-        is_small
+    fn zeroes_are_data(&self, active: &Active, volume: &Volume) -> bool {
+        matches!(active.op, RequestOp::WriteZeroes { .. })
+            && active.blocks.count <= ZERO_DATA_BLOCKS_MAX
             && volume.mode == WriteMode::Writeback
             && volume.covers_whole_blocks(active.op)
             && S::pressure(self).extents * 2 >= self.config.extents_max
@@ -152,7 +151,9 @@ impl<S: Store> Machine<S> {
     /// Whether zeroes that have their share enter the log as data. If the table was not half full when they got it, they may have
     /// no share for data.
     pub(crate) fn may_append_zeroes_as_data(&self, key: RequestKey) -> bool {
-        self.zeroes_are_data(key) && self.clean_blocks(key) <= self.requests[key].reserved_blocks
+        let active = &self.requests[key];
+        let volume = self.volume(active.volume);
+        self.zeroes_are_data(active, volume) && self.clean_blocks(active, volume) <= active.reserved_blocks
     }
 
     /// Whether a change has to wait for older ones to go home.
@@ -177,14 +178,12 @@ impl<S: Store> Machine<S> {
     }
 
     /// Blocks that a change makes dirty and that are clean now.
-    fn clean_blocks(&self, key: RequestKey) -> u64 {
-        let active = &self.requests[key];
-        let volume = self.volume(active.volume);
+    fn clean_blocks(&self, active: &Active, volume: &Volume) -> u64 {
         let is_clean =
             |block: &u64| !self.store.lookup(volume.key(*block)).is_some_and(|cached| cached.dirty);
         let Blocks { first, count } = active.blocks;
         match active.op {
-            RequestOp::WriteZeroes { range, .. } if !self.zeroes_are_data(key) => {
+            RequestOp::WriteZeroes { range, .. } if !self.zeroes_are_data(active, volume) => {
                 let inner = volume.whole_blocks(range);
                 let edges = (count > inner.count).then_some([first, first + count - 1]);
                 let mut edges: Vec<u64> = edges.into_iter().flatten().collect();

@@ -35,11 +35,13 @@ impl DirtyMap {
     }
 
     /// Notes that `count` blocks from `first` on are dirty.
+    #[inline]
     pub fn mark(&mut self, first: u64, count: u64) {
         if count == 0 {
             return;
         }
-        for region in (first >> self.region_shift)..=((first + count - 1) >> self.region_shift) {
+        let end = ((first + count - 1) >> self.region_shift) + 1;
+        for region in (first >> self.region_shift)..end {
             let word = index_wide(region / 64);
             self.words[word] |= 1 << (region % 64);
             self.summary[word / 64] |= 1 << (word % 64);

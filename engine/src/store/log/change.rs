@@ -28,12 +28,13 @@ const PART_ENTRIES: u64 = 4096;
 const ASKED_BLOCKS_MAX: u64 = 1024;
 
 impl Machine<LogStore> {
+    #[inline]
     pub(super) fn append_write<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
-        let active = &self.requests[key];
+        let active = &mut self.requests[key];
         let RequestOp::Write { range, from, .. } = active.op else { unreachable!("a write") };
-        let blocks = active.blocks;
         if range.is_block_aligned() {
-            self.requests[key].work = Some(from);
+            active.work = Some(from);
+            let blocks = active.blocks;
             self.append_data(key, blocks, from);
             return;
         }
@@ -157,6 +158,7 @@ impl Machine<LogStore> {
     }
 
     /// All that the request appended is published.
+    #[inline]
     pub(crate) fn appended<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
         assert!(active.stage == Stage::Appending, "a request is appended once");

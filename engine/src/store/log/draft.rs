@@ -112,6 +112,7 @@ impl Draft {
     }
 
     /// Adds the checksums of blocks of payload, or zeroes in their places.
+    #[inline]
     pub fn add_checksums<M: Memory>(&mut self, slice: Slice, blocks: u64, memory: &M) {
         if self.owes_checksums {
             self.checksums.resize(self.checksums.len() + index(to_u32(blocks)), 0);
@@ -125,6 +126,7 @@ impl Draft {
     }
 
     /// Adds an entry with payload, or lengthens the last one where they meet.
+    #[inline]
     pub fn push_payload_entry(&mut self, kind: EntryKind, volume: VolumeId, blocks: Blocks) {
         let entry = range_entry(kind, volume, blocks, to_u32(blocks.count), 0);
         if let Some(last) = self.entries.last_mut()
@@ -155,6 +157,7 @@ pub(super) fn interval_entry(volume: VolumeId, home_sequence: u64) -> Entry {
     Entry { kind, ring, volume, start_sector: 0, sectors: 1, payload_blocks: 0, extra: home_sequence }
 }
 
+#[inline]
 pub(super) fn range_entry(
     kind: EntryKind,
     volume: VolumeId,

@@ -78,10 +78,8 @@ impl Machine<LogStore> {
                         let first = BlockKey::new(volume, blocks.first);
                         let run = IndexRun { first, place, dirty: true, hits: 0, checksums };
                         self.note_written(first, blocks.count, place);
-                        let dirty_before = self.volume(volume).dirty_blocks;
-                        self.insert_run(volume, blocks, run);
-                        let added = self.volume(volume).dirty_blocks - dirty_before;
-                        self.store.policies.rewriting.wrote(blocks.count, blocks.count - added);
+                        let dirty_before = self.insert_run(volume, blocks, run);
+                        self.store.policies.rewriting.wrote(blocks.count, dirty_before);
                         self.release_share(request, blocks.count);
                     }
                     None => self.publish_zeroes(volume, blocks, header_place),
@@ -165,8 +163,9 @@ impl Machine<LogStore> {
         }
     }
 
-    /// Puts a run into the index and keeps all sums.
-    pub(super) fn insert_run(&mut self, volume_index: VolumeIndex, blocks: Blocks, run: IndexRun<'_>) {
+    /// Puts a run into the index and keeps all sums. Answers how many of its blocks were dirty before.
+    #[inline]
+    pub(super) fn insert_run(&mut self, volume_index: VolumeIndex, blocks: Blocks, run: IndexRun<'_>) -> u64 {
         let is_dirty = run.dirty;
         let place = run.place;
         if !self.store.extents.is_empty() {
@@ -174,18 +173,21 @@ impl Machine<LogStore> {
         }
         let Machine { volumes, store: LogStore { index, segments, appender, .. }, .. } = self;
         let volume = volumes[volume_index.at()].as_mut().expect("the volume exists");
+        let mut dirty_before = 0;
         index.insert(run, |key, old| {
             segments.remove_live(old.place, old.dirty);
             appender.lost(key, old.place);
-            volume.dirty_blocks -= u64::from(old.dirty);
+            dirty_before += u64::from(old.dirty);
             volume.cached_blocks -= 1;
         });
+        volume.dirty_blocks -= dirty_before;
         segments.add_live(place, to_u32(blocks.count), is_dirty);
         volume.cached_blocks += blocks.count;
         if is_dirty {
             volume.dirty_blocks += blocks.count;
             volume.destage.dirtied(blocks);
         }
+        dirty_before
     }
 
     pub(crate) fn insert_extent(&mut self, extent: Extent) {

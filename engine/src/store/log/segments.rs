@@ -486,7 +486,7 @@ impl Segments {
         let at = self.of(place);
         self.get_mut(at).live += blocks;
         if dirty {
-            self.add_must(place, blocks);
+            self.add_must_of(at, blocks);
         }
     }
 
@@ -506,7 +506,7 @@ impl Segments {
         assert!(segment.live > 0, "I2: a segment counts the index entries that point into it");
         segment.live -= 1;
         if dirty {
-            self.remove_must(place);
+            self.remove_must_of(at);
         }
     }
 
@@ -521,10 +521,14 @@ impl Segments {
         let segment = self.get_mut(at);
         let was_zero = segment.must == 0;
         segment.must += count;
-        let is_zero = segment.must == 0;
-        if !was_zero || is_zero {
-            return;
+        if was_zero && segment.must > 0 {
+            self.has_must_now(at);
         }
+    }
+
+    /// A segment has something that must go home, and had nothing.
+    #[inline(never)]
+    fn has_must_now(&mut self, at: u32) {
         let was_ring_clean = self.with_must == self.dirty_buckets;
         self.with_must += 1;
         if at >= self.in_ring {
@@ -539,13 +543,22 @@ impl Segments {
     /// One thing less must go home.
     #[inline]
     pub fn remove_must(&mut self, place: Place) {
-        let at = self.of(place);
+        self.remove_must_of(self.of(place));
+    }
+
+    #[inline]
+    fn remove_must_of(&mut self, at: u32) {
         let segment = self.get_mut(at);
         assert!(segment.must > 0, "I2: a segment counts what must go home from it");
         segment.must -= 1;
-        if segment.must > 0 {
-            return;
+        if segment.must == 0 {
+            self.has_no_must_now(at);
         }
+    }
+
+    /// A segment has nothing any more that must go home.
+    #[inline(never)]
+    fn has_no_must_now(&mut self, at: u32) {
         self.with_must -= 1;
         if at >= self.in_ring {
             self.dirty_buckets -= 1;

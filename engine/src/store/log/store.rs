@@ -340,6 +340,7 @@ impl Changing for LogStore {
             && m.clients_may_append()
     }
 
+    #[inline]
     fn begin_write<M: Memory>(m: &mut Machine<LogStore>, key: RequestKey, memory: &mut M) {
         m.append_write(key, memory);
     }
@@ -357,7 +358,7 @@ impl Changing for LogStore {
         unreachable!("a write that is appended to the log waits for no destage");
     }
 
-    #[inline]
+    #[inline(always)]
     fn bars_write(m: &Machine<LogStore>, key: RequestKey) -> Option<Bypass> {
         if m.store.policies.bypasses_waits { m.bypasses_wait(key) } else { None }
     }

@@ -247,32 +247,33 @@ impl Index {
         let blocks = wide(run.checksums.len());
         assert!(run.first.0 + blocks <= BlockKey::END, "a run ends before the last key");
         assert!(self.has_places(run.place, blocks), "a run ends on the device");
-        if let &[checksum] = run.checksums {
-            // The usual block of a random write is spared the questions that only groups raise.
-            let (group, tag) = split(run.first);
+        let mut done = 0;
+        while done < blocks {
+            let (group, first_tag) = split(BlockKey(run.first.0 + done));
             let hash = permute(group);
-            if tag < const_u32(GROUP_BLOCKS) - 1 && self.find_group(hash).is_none() {
+            let found = self.find_group(hash);
+            if let &[checksum] = run.checksums
+                && found.is_none()
+                && first_tag < const_u32(GROUP_BLOCKS) - 1
+            {
+                // The usual block of a random write is spared the questions that only groups raise.
                 let entry = Entry { place: run.place, dirty: run.dirty, hits: run.hits, checksum };
-                if let Some(old) = self.insert_single(hash, tag, entry) {
+                if let Some(old) = self.insert_single(hash, first_tag, entry) {
                     replaced(run.first, old);
                 }
                 return;
             }
-        }
-        let mut done = 0;
-        while done < blocks {
-            let (group, first_tag) = split(BlockKey(run.first.0 + done));
             let count = (GROUP_BLOCKS - u64::from(first_tag)).min(blocks - done);
             let part = Part {
                 group,
-                hash: permute(group),
+                hash,
                 first_tag,
                 place: Place(run.place.0 + to_u32(done)),
                 dirty: run.dirty,
                 hits: run.hits,
                 checksums: &run.checksums[index_wide(done)..index_wide(done + count)],
             };
-            self.insert_part(part, &mut replaced);
+            self.insert_part(part, found, &mut replaced);
             done += count;
         }
     }
@@ -542,8 +543,13 @@ impl Index {
 
     // ---- one group -----------------------------------------------------------------------
 
-    fn insert_part(&mut self, part: Part<'_>, replaced: &mut impl FnMut(BlockKey, Entry)) {
-        let group = self.find_group(part.hash);
+    /// Inserts blocks of one group, which is in the table of groups at `group`, if it is.
+    fn insert_part(
+        &mut self,
+        part: Part<'_>,
+        group: Option<(Position, GroupHead)>,
+        replaced: &mut impl FnMut(BlockKey, Entry),
+    ) {
         if let Some((position, head)) = group {
             self.report_group(part.group, position, head, part.mask(), replaced);
             if head.base == part.base() {
@@ -597,7 +603,7 @@ impl Index {
     }
 
     /// Inserts a single, and answers the one it replaces.
-    #[inline]
+    #[inline(always)]
     fn insert_single(&mut self, hash: u64, tag: u32, entry: Entry) -> Option<Entry> {
         let row = self.kind.row(entry);
         if let Some(position) = self.singles.find(&self.pages, hash, tag) {
