@@ -57,7 +57,7 @@ impl<S: Store> Machine<S> {
     }
 
     /// Begins a change when it holds these blocks.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn hold_or_wait<M: Memory>(
         &mut self,
         key: RequestKey,

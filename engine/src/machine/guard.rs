@@ -221,7 +221,7 @@ impl Guard {
     }
 
     /// Changes the slots of blocks; most ranges lie in one.
-    #[inline]
+    #[inline(always)]
     fn change_slots(&mut self, blocks: Blocks, change: impl Fn(&mut Slot)) {
         match self.span(blocks) {
             (at, 1) => change(&mut self.slots[at]),

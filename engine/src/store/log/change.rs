@@ -28,7 +28,7 @@ const PART_ENTRIES: u64 = 4096;
 const ASKED_BLOCKS_MAX: u64 = 1024;
 
 impl Machine<LogStore> {
-    #[inline]
+    #[inline(always)]
     pub(super) fn append_write<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &mut self.requests[key];
         let RequestOp::Write { range, from, .. } = active.op else { unreachable!("a write") };
@@ -158,7 +158,7 @@ impl Machine<LogStore> {
     }
 
     /// All that the request appended is published.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn appended<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
         assert!(active.stage == Stage::Appending, "a request is appended once");

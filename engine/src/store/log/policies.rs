@@ -157,7 +157,7 @@ impl Machine<LogStore> {
     /// does.
     ///
     /// The origin, which mostly has a write cache of its own, takes the write in less time than it takes for a read.
-    #[inline]
+    #[inline(always)]
     pub(super) fn bypasses_wait(&self, key: RequestKey) -> Option<Bypass> {
         let active = &self.requests[key];
         let (volume, blocks) = (active.volume, active.blocks.count);

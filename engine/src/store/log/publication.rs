@@ -155,6 +155,7 @@ impl Machine<LogStore> {
     }
 
     /// So many parts more of what a request appended are published.
+    #[inline(always)]
     pub(super) fn part_published<M: Memory>(&mut self, request: RequestKey, parts: u64, memory: &mut M) {
         let active = &mut self.requests[request];
         active.unpublished -= parts;

@@ -340,7 +340,7 @@ impl Changing for LogStore {
             && m.clients_may_append()
     }
 
-    #[inline]
+    #[inline(always)]
     fn begin_write<M: Memory>(m: &mut Machine<LogStore>, key: RequestKey, memory: &mut M) {
         m.append_write(key, memory);
     }
