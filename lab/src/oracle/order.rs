@@ -44,6 +44,26 @@ struct Changes {
     seen: Vec<Seen>,
     /// The content before all of them cannot be there any more.
     is_begun: bool,
+    /// The outcome of the last look; none where they have changed since.
+    found: Option<Found>,
+}
+
+/// Numbers of flushes, from one to another. The other one is [`usize::MAX`] where any number may come yet.
+type Span = (usize, usize);
+
+/// The flushes after which a sector may hold what the origin has of it.
+#[derive(Debug, PartialEq)]
+struct Found {
+    /// The content that the origin has.
+    tag: Tag,
+    /// The content that it durably has.
+    kept: Tag,
+    /// In order; they do not overlap.
+    spans: Vec<Span>,
+    /// The least number for what it durably has.
+    reached: usize,
+    /// The number of flushes for which this is so; none where it is so however many there are.
+    flushes: Option<usize>,
 }
 
 /// The changes and the flushes of one volume.
@@ -60,14 +80,6 @@ pub(super) struct OrderJudge {
     reached: usize,
 }
 
-/// Flushes up to which a sector's content may be everything, and a sector that says so.
-#[derive(Clone, Copy, Debug)]
-struct Bound {
-    flushes: usize,
-    sector: u64,
-    tag: Tag,
-}
-
 impl OrderJudge {
     pub fn new(before: Vec<Tag>, first_number: u64) -> OrderJudge {
         OrderJudge { before, first_number, flushes: Vec::new(), sectors: BTreeMap::new(), reached: 0 }
@@ -76,6 +88,13 @@ impl OrderJudge {
     /// The origin has these sectors more.
     pub fn grow(&mut self, content: &[Tag]) {
         self.before.extend_from_slice(content);
+    }
+
+    /// The changes of a sector, to be changed.
+    fn changes_of(&mut self, sector: u64) -> &mut Changes {
+        let all = self.sectors.entry(sector).or_default();
+        all.found = None;
+        all
     }
 
     pub fn submitted(&mut self, range: SectorRange, change: Change, now: Time) {
@@ -94,14 +113,16 @@ impl OrderJudge {
                 own_flush: None,
                 doubtful_since: None,
             };
-            self.sectors.entry(sector).or_default().seen.push(seen);
+            let all = &mut self.changes_of(sector).seen;
+            assert!(all.last().is_none_or(|last| last.submitted <= now), "they come in order");
+            all.push(seen);
         }
     }
 
     pub fn changed(&mut self, range: SectorRange, at: Moment, fua: bool, is_ok: bool, now: Time) {
         let own_flush = (fua && is_ok).then_some(self.flushes.len());
         for sector in range.start..range.end() {
-            let all = self.sectors.entry(sector).or_default();
+            let all = self.changes_of(sector);
             for seen in all.seen.iter_mut().filter(|seen| seen.submitted == at.0) {
                 seen.answered = now;
                 if is_ok && seen.tag.is_some() {
@@ -122,7 +143,11 @@ impl OrderJudge {
     /// Changes that were not answered may have happened or not; behind a power cut also those that no flush covers.
     pub fn crashed(&mut self, is_power: bool, now: Time) {
         let covered = self.flushes.last().copied().unwrap_or(0);
-        for seen in self.sectors.values_mut().flat_map(|all| &mut all.seen) {
+        let all = self.sectors.values_mut().flat_map(|all| {
+            all.found = None;
+            &mut all.seen
+        });
+        for seen in all {
             // Nobody can tell whether a discard happened.
             if seen.tag.is_none() {
                 seen.answered = seen.answered.min(now);
@@ -139,10 +164,11 @@ impl OrderJudge {
     /// The origin lost what it had of a sector, and no flush covers. A change that is under way is sent again.
     pub fn lost(&mut self, sector: u64, now: Time) {
         let covered = self.flushes.last().copied().unwrap_or(0);
-        let all = self.sectors.get_mut(&sector).into_iter().flat_map(|all| &mut all.seen);
+        let Some(all) = self.sectors.get_mut(&sector) else { return };
+        all.found = None;
         let is_in_doubt =
             |seen: &&mut Seen| seen.answered != NEVER && seen.required > covered && seen.own_flush.is_none();
-        for seen in all.filter(is_in_doubt) {
+        for seen in all.seen.iter_mut().filter(is_in_doubt) {
             seen.doubtful_since = seen.tag.map(|_| now).or(seen.doubtful_since);
             seen.required = NEVER;
         }
@@ -151,10 +177,11 @@ impl OrderJudge {
     /// A read that was submitted at `at` returned this content: what was in doubt then is there, or never will be.
     pub fn read(&mut self, sector: u64, tag: Tag, at: Moment, now: Time) {
         let is_doubtful = |seen: &Seen| seen.doubtful_since.is_some_and(|since| since < at.0);
-        let Some(Changes { seen: all, .. }) = self.sectors.get_mut(&sector) else { return };
+        let Some(Changes { seen: all, found: known, .. }) = self.sectors.get_mut(&sector) else { return };
         if !all.iter().any(is_doubtful) {
             return;
         }
+        *known = None;
         // Concurrent changes may be there in either order: the later ones are judged by themselves.
         let mut found: Vec<&mut Seen> = all.iter_mut().filter(|seen| seen.fits(tag)).collect();
         let answered = found.iter().map(|seen| seen.answered).max().unwrap_or(0);
@@ -187,106 +214,130 @@ impl OrderJudge {
         for all in sectors.values_mut() {
             let is_over = |answered: Time| self.end_of(&all.seen, answered) < reached;
             let is_begun = all.is_begun || is_over(0);
-            let kept = all.seen.iter().filter(|seen| !is_over(seen.answered)).copied().collect();
-            *all = Changes { seen: kept, is_begun };
+            let kept: Vec<Seen> = all.seen.iter().filter(|seen| !is_over(seen.answered)).copied().collect();
+            if kept.len() < all.seen.len() || is_begun != all.is_begun {
+                *all = Changes { seen: kept, is_begun, found: None };
+            }
         }
         self.sectors = sectors;
     }
 
     /// Answers how many flushes the origin is durably past.
-    fn judge_held(&self, origin: impl Fn(u64) -> Tag, durable: impl Fn(u64) -> Tag) -> Result<usize, String> {
+    fn judge_held(
+        &mut self,
+        origin: impl Fn(u64) -> Tag,
+        durable: impl Fn(u64) -> Tag,
+    ) -> Result<usize, String> {
+        let mut sectors = std::mem::take(&mut self.sectors);
+        let reached = self.look(&mut sectors, origin, durable);
+        self.sectors = sectors;
+        reached
+    }
+
+    /// The same, of these sectors.
+    fn look(
+        &self,
+        sectors: &mut BTreeMap<u64, Changes>,
+        origin: impl Fn(u64) -> Tag,
+        durable: impl Fn(u64) -> Tag,
+    ) -> Result<usize, String> {
         let mut reached = 0;
-        let mut spans = Vec::new();
         let count = self.flushes.len();
         let mut changes = vec![0i64; count + 2];
-        let mut sectors = 0i64;
-        let (mut least, mut most): (Option<Bound>, Option<Bound>) = (None, None);
-        for (&sector, all) in &self.sectors {
-            let tag = origin(sector);
-            self.spans(sector, all, tag, &mut spans);
-            if spans.is_empty() {
-                let source = tag.source();
-                return Err(format!(
-                    "sector {sector} holds {source:?}, which cannot be there: {:?}",
-                    all.seen
-                ));
+        for (&sector, all) in &mut *sectors {
+            let (tag, kept) = (origin(sector), durable(sector));
+            // Most sectors are as they were at the last look.
+            let is_so = |found: &Found| {
+                (found.tag, found.kept) == (tag, kept) && found.flushes.is_none_or(|flushes| flushes == count)
+            };
+            if !all.found.as_ref().is_some_and(is_so) {
+                all.found = Some(self.find(sector, all, tag, kept)?);
             }
-            spans.sort_unstable();
-            let low = Bound { flushes: spans[0].0, sector, tag };
-            let high = spans.iter().map(|span| span.1).max().expect("there is one");
-            let high = Bound { flushes: high, sector, tag };
-            least = least.filter(|least| least.flushes >= low.flushes).or(Some(low));
-            most = most.filter(|most| most.flushes <= high.flushes).or(Some(high));
-            sectors += 1;
-            let mut next = 0;
-            for &(from, to) in &spans {
-                let from = from.max(next);
-                if from <= to {
-                    changes[from] += 1;
-                    changes[to + 1] -= 1;
-                    next = to + 1;
-                }
+            let found = all.found.as_ref().expect("it was found by now");
+            for &(from, to) in &found.spans {
+                changes[from] += 1;
+                changes[to.min(count) + 1] -= 1;
             }
-            let kept = durable(sector);
-            if kept != tag {
-                self.spans(sector, all, kept, &mut spans);
-            }
-            reached = reached.max(spans.iter().map(|span| span.0).min().unwrap_or(0));
+            reached = reached.max(found.reached);
         }
+        let every = sectors.len() as i64;
         let mut sum = 0;
         let is_any = changes[..=count].iter().any(|change| {
             sum += change;
-            sum == sectors
+            sum == every
         });
         if is_any {
             return Ok(reached);
         }
-        let name = |bound: Option<Bound>| {
-            bound.map_or(String::new(), |bound| {
-                let Bound { flushes, sector, tag } = bound;
-                format!("sector {sector} ({:?}) of {flushes} flushes", tag.source())
+        let found = || sectors.iter().filter_map(|(&sector, all)| Some((sector, all.found.as_ref()?)));
+        let least = found().filter_map(|(sector, found)| Some((found.spans.first()?.0, sector, found.tag)));
+        let most = found().filter_map(|(sector, found)| Some((found.spans.last()?.1, sector, found.tag)));
+        let name = |bound: Option<(usize, u64, Tag)>| {
+            bound.map_or(String::new(), |(flushes, sector, tag)| {
+                format!("sector {sector} ({:?}) of {} flushes", tag.source(), flushes.min(count))
             })
         };
-        Err(format!("no flush fits all: at least {}, at most {}", name(least), name(most)))
+        Err(format!("no flush fits all: at least {}, at most {}", name(least.max()), name(most.min())))
+    }
+
+    /// Finds the flushes after which a sector may hold what the origin has of it.
+    fn find(&self, sector: u64, all: &Changes, tag: Tag, kept: Tag) -> Result<Found, String> {
+        let count = self.flushes.len();
+        let mut spans = self.spans(sector, all, tag);
+        let least = |spans: &[Span]| spans.iter().map(|span| span.0).min();
+        let Some(first) = least(&spans) else {
+            let source = tag.source();
+            return Err(format!("sector {sector} holds {source:?}, which cannot be there: {:?}", all.seen));
+        };
+        let reached = if kept == tag { first } else { least(&self.spans(sector, all, kept)).unwrap_or(0) };
+        spans.sort_unstable();
+        spans.dedup_by(|later, earlier| {
+            let is_joined = later.0 <= earlier.1;
+            earlier.1 = if is_joined { earlier.1.max(later.1) } else { earlier.1 };
+            is_joined
+        });
+        if let Some((_, last)) = spans.last_mut()
+            && *last == count
+        {
+            *last = usize::MAX;
+        }
+        // A flush to come may cover these, and end what was before them.
+        let covered = self.flushes.last().copied().unwrap_or(0);
+        let waits =
+            |seen: &Seen| seen.required != NEVER && seen.required > covered && seen.own_flush.is_none();
+        let flushes = all.seen.iter().any(waits).then_some(count);
+        Ok(Found { tag, kept, spans, reached, flushes })
     }
 
     /// Finds the numbers of flushes, from one to another, after which a sector may hold this content.
-    fn spans(
-        &self,
-        sector: u64,
-        Changes { seen: all, is_begun }: &Changes,
-        tag: Tag,
-        spans: &mut Vec<(usize, usize)>,
-    ) {
-        spans.clear();
-        for seen in all {
-            if seen.fits(tag) {
-                spans.push((seen.flushes_before, self.end_of(all, seen.answered)));
-            }
-        }
+    fn spans(&self, sector: u64, Changes { seen: all, is_begun, .. }: &Changes, tag: Tag) -> Vec<Span> {
+        let fitting = all.iter().filter(|seen| seen.fits(tag));
+        let mut spans: Vec<Span> =
+            fitting.map(|seen| (seen.flushes_before, self.end_of(all, seen.answered))).collect();
         let is_earlier = matches!(tag.source(), Source::Write { number, .. } if number < self.first_number);
         if !is_begun && (is_earlier || self.before.get(sector as usize) == Some(&tag)) {
             spans.push((0, self.end_of(all, 0)));
         }
         spans.retain(|(least, most)| least <= most);
+        spans
     }
 
     /// The number of flushes after which content of a change that was answered then is over. Without a newer version any number of
     /// flushes may have been; else those before the first that covers it.
     fn end_of(&self, all: &[Seen], answered: Time) -> usize {
-        let count = self.flushes.len();
-        let before = |seen: &Seen| {
-            let others = self.flushes.partition_point(|covers| *covers < seen.required);
-            seen.own_flush.unwrap_or(count).min(others)
-        };
-        let newer = all.iter().filter(|seen| seen.submitted > answered && seen.required != NEVER);
-        newer.map(before).min().unwrap_or(count)
+        let newer = &all[all.partition_point(|seen| seen.submitted <= answered)..];
+        let newer = newer.iter().filter(|seen| seen.required != NEVER);
+        let first = newer.fold((NEVER, self.flushes.len()), |(required, own_flush), seen| {
+            (required.min(seen.required), seen.own_flush.unwrap_or(own_flush).min(own_flush))
+        });
+        self.flushes.partition_point(|covers| *covers < first.0).min(first.1)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     struct History {
         judge: OrderJudge,
@@ -321,20 +372,20 @@ mod tests {
             self.judge.read(sector, tag, Moment(self.now - 1), self.now);
         }
 
-        fn is_allowed(&self) -> bool {
-            self.judge.judge_held(|sector| self.held(sector), |sector| self.held(sector)).is_ok()
+        fn is_allowed(&mut self) -> bool {
+            let History { judge, content, .. } = self;
+            judge.judge_held(held(content), held(content)).is_ok()
         }
 
         /// The same, where all that the origin holds is durable.
         fn is_allowed_durably(&mut self) -> bool {
-            let content = self.content.clone();
-            let held = |sector| content.get(&sector).copied().unwrap_or_else(|| Tag::initial(0, sector));
-            self.judge.judge(held, held).is_ok()
+            let History { judge, content, .. } = self;
+            judge.judge(held(content), held(content)).is_ok()
         }
+    }
 
-        fn held(&self, sector: u64) -> Tag {
-            self.content.get(&sector).copied().unwrap_or_else(|| Tag::initial(0, sector))
-        }
+    fn held(content: &BTreeMap<u64, Tag>) -> impl Fn(u64) -> Tag {
+        |sector| content.get(&sector).copied().unwrap_or_else(|| Tag::initial(0, sector))
     }
 
     #[test]
@@ -469,5 +520,66 @@ mod tests {
         history.read(10, Tag::ZERO);
         history.holds(10, 1);
         assert!(history.is_allowed(), "the write goes home before them");
+    }
+
+    /// Goal: what a look keeps of what it found changes nothing that later ones say. Method: histories at random, of which each
+    /// state is judged with what was kept and without.
+    #[test]
+    fn what_was_found_before_is_what_would_be_found_now() {
+        let mut counts = [0; 2];
+        for seed in 0..300 {
+            let mut random = Random::new(seed);
+            let mut history = History::new();
+            let mut durable = BTreeMap::new();
+            let mut under_way: Vec<(SectorRange, Moment)> = Vec::new();
+            for number in 1..60 {
+                history.now += 1;
+                let (now, start) = (history.now, random.below(4));
+                let range = SectorRange { start, sectors: 1 + random.below(2) };
+                match random.below(12) {
+                    0..4 => {
+                        let changes =
+                            [Change::Write(number), Change::Write(number), Change::Zeroes, Change::Discard];
+                        history.judge.submitted(range, changes[random.below(4) as usize], now);
+                        under_way.push((range, Moment(now)));
+                    }
+                    4..7 if !under_way.is_empty() => {
+                        let (range, at) =
+                            under_way.swap_remove(random.below(under_way.len() as u64) as usize);
+                        history.judge.changed(range, at, random.one_in(4), !random.one_in(8), now);
+                    }
+                    7 => history.judge.flushed(Moment(now)),
+                    8 if random.one_in(4) => {
+                        under_way.clear();
+                        history.judge.crashed(random.one_in(2), now);
+                    }
+                    9 if random.one_in(4) => history.judge.lost(start, now),
+                    10 => {
+                        let tag = held(&history.content)(start);
+                        history.judge.read(start, tag, Moment(now), now);
+                    }
+                    11 if random.one_in(2) => _ = durable.insert(start, held(&history.content)(start)),
+                    _ => {
+                        let seen = history.judge.sectors.get(&start).map_or(&[][..], |all| &all.seen);
+                        let newest = seen.iter().rev().nth(random.below(2) as usize);
+                        let tag = newest.map(|seen| seen.tag.unwrap_or(Tag::ZERO));
+                        tag.into_iter().for_each(|tag| _ = history.content.insert(start, tag));
+                    }
+                }
+                let History { judge, content, .. } = &mut history;
+                let kept = judge.judge_held(held(content), held(&durable));
+                let found: Vec<_> = judge.sectors.values_mut().map(|all| all.found.take()).collect();
+                assert_eq!(judge.judge_held(held(content), held(&durable)), kept, "seed {seed} at {now}");
+                let is_same = judge.sectors.values().map(|all| &all.found).eq(&found);
+                assert!(is_same || kept.is_err(), "seed {seed} at {now}: {found:?}, {:?}", judge.sectors);
+                counts[usize::from(kept.is_ok())] += 1;
+                if let Ok(reached) = kept
+                    && reached > judge.reached
+                {
+                    judge.forget_before(reached);
+                }
+            }
+        }
+        assert!(counts.iter().all(|count| *count > 1000), "{counts:?}");
     }
 }
