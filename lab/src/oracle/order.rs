@@ -210,16 +210,23 @@ impl OrderJudge {
     /// Forgets content that was over before so many flushes: else each look would take longer than the one before.
     fn forget_before(&mut self, reached: usize) {
         self.reached = reached;
-        let mut sectors = std::mem::take(&mut self.sectors);
+        let OrderJudge { sectors, flushes, .. } = self;
+        let Some(&covers) = reached.checked_sub(1).and_then(|last| flushes.get(last)) else { return };
         for all in sectors.values_mut() {
-            let is_over = |answered: Time| self.end_of(&all.seen, answered) < reached;
-            let is_begun = all.is_begun || is_over(0);
-            let kept: Vec<Seen> = all.seen.iter().filter(|seen| !is_over(seen.answered)).copied().collect();
-            if kept.len() < all.seen.len() || is_begun != all.is_begun {
-                *all = Changes { seen: kept, is_begun, found: None };
+            let is_past = |seen: &&Seen| {
+                seen.required <= covers
+                    || seen.required != NEVER && seen.own_flush.is_some_and(|own| own < reached)
+            };
+            // What was answered before the newest of these was submitted is over.
+            let Some(newest) = all.seen.iter().rev().find(is_past).map(|seen| seen.submitted) else {
+                continue;
+            };
+            let count = all.seen.len();
+            all.seen.retain(|seen| seen.answered >= newest);
+            if all.seen.len() < count || !all.is_begun {
+                (all.is_begun, all.found) = (true, None);
             }
         }
-        self.sectors = sectors;
     }
 
     /// Answers how many flushes the origin is durably past.
@@ -576,7 +583,21 @@ mod tests {
                 if let Ok(reached) = kept
                     && reached > judge.reached
                 {
+                    let sectors = judge.sectors.values();
+                    let over = |all: &Changes, answered| judge.end_of(&all.seen, answered) < reached;
+                    let left = sectors.map(|all| {
+                        let seen = all.seen.iter().filter(|seen| !over(all, seen.answered));
+                        (all.is_begun || over(all, 0), seen.map(|seen| seen.submitted).collect())
+                    });
+                    let left: Vec<(bool, Vec<Time>)> = left.collect();
                     judge.forget_before(reached);
+                    let has =
+                        |all: &Changes| (all.is_begun, all.seen.iter().map(|seen| seen.submitted).collect());
+                    assert_eq!(
+                        judge.sectors.values().map(has).collect::<Vec<_>>(),
+                        left,
+                        "seed {seed} at {now}"
+                    );
                 }
             }
         }
