@@ -77,14 +77,18 @@ impl SegmentReader {
             .step_by(index(PIECE_BLOCKS))
             .map(|at| (offset(at), index((end - at).min(PIECE_BLOCKS)) * BLOCK));
         read_group_into(image, pieces, &mut self.group);
-        self.bytes.clear();
         self.first = block;
-        for read in &self.group {
-            if let Err(errno) = read.result {
+        let failed = self.group.iter().find_map(|read| Some((read.offset_bytes, read.result.err()?)));
+        if let Some((offset_bytes, errno)) = failed {
+            self.bytes.clear();
+            return Err(ScanError::Device { offset_bytes, errno });
+        }
+        match &mut self.group[..] {
+            [only] => core::mem::swap(&mut self.bytes, &mut only.bytes),
+            pieces => {
                 self.bytes.clear();
-                return Err(ScanError::Device { offset_bytes: read.offset_bytes, errno });
+                pieces.iter().for_each(|read| self.bytes.extend_from_slice(&read.bytes));
             }
-            self.bytes.extend_from_slice(&read.bytes);
         }
         Ok(())
     }
