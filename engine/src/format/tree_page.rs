@@ -103,8 +103,10 @@ impl TreePlanes {
             return Err(FormatError::Truncated);
         }
         let planes = TreePlanes { shape, bytes };
-        let mut rest = shape.nodes() + shape.inner()..to_u32(planes.bytes.len()) * 8;
-        if rest.any(|bit| planes.bit(bit)) {
+        let used = shape.nodes() + shape.inner();
+        let mut rest = planes.bytes[index(used / 8)..].iter().copied();
+        let shared = rest.next().map_or(0, |byte| byte >> (used % 8));
+        if shared != 0 || rest.any(|byte| byte != 0) {
             return Err(FormatError::Field("tree planes"));
         }
         Ok(planes)
