@@ -33,8 +33,10 @@ impl Content {
     }
 
     pub(super) fn copy_to(&self, cells: &mut [Sector], first: u64) {
-        for step in 0..self.sectors() as usize {
-            self.copy_one(cells, first, step);
+        let cells = &mut cells[first as usize..(first + self.sectors()) as usize];
+        match self {
+            Content::Data(sectors) => cells.clone_from_slice(sectors),
+            Content::Zeroes(_) => cells.fill(Sector::default()),
         }
     }
 
