@@ -173,6 +173,24 @@ impl Pool {
         }
     }
 
+    /// Whether these sectors are the content of a piece.
+    #[must_use]
+    pub fn holds(&self, slice: Slice, sectors: &[Sector]) -> bool {
+        let (from, len) = (slice.offset_bytes as usize, slice.len_bytes as usize);
+        match self.get(slice.buffer).map(|buffer| &buffer.data) {
+            Some(Data::Tags(_)) => {
+                let tags = self.tags(slice).iter();
+                tags.map(|tag| Sector::Tag(*tag)).eq(sectors.iter().cloned())
+            }
+            Some(Data::Bytes(bytes)) => {
+                let bytes = bytes.get(from..from + len).unwrap_or_default();
+                bytes.len() == sectors.len() * SECTOR
+                    && bytes.chunks(SECTOR).zip(sectors).all(|(bytes, sector)| sector.is_of(bytes))
+            }
+            None => false,
+        }
+    }
+
     /// Puts sectors that a device read into a piece.
     pub fn scatter(&mut self, sectors: &[Sector], slice: Slice) {
         let from = slice.offset_bytes as usize;

@@ -103,6 +103,15 @@ impl Sector {
         Sector::Bytes(Rc::new(*bytes))
     }
 
+    /// Whether it is the sector with these 512 bytes.
+    #[must_use]
+    pub fn is_of(&self, bytes: &[u8]) -> bool {
+        match self {
+            Sector::Tag(tag) => bytes.as_chunks::<8>().0.iter().all(|word| *word == tag.0.to_le_bytes()),
+            Sector::Bytes(own) => own[..] == *bytes,
+        }
+    }
+
     /// Writes the 512 bytes.
     pub fn expand(&self, into: &mut [u8]) {
         match self {
@@ -160,6 +169,11 @@ mod tests {
         Sector::Tag(Tag::written(3, 4)).expand(&mut bytes);
         assert_eq!(Sector::of_bytes(&bytes), Sector::Tag(Tag::written(3, 4)));
         let rotten = Sector::of_bytes(&bytes).rotten(1000);
+        assert!(Sector::of_bytes(&bytes).is_of(&bytes) && !rotten.is_of(&bytes));
+        bytes[125] ^= 1;
+        assert!(rotten.is_of(&bytes) && !rotten.rotten(7).is_of(&bytes));
+        assert!(!Sector::Tag(Tag::written(3, 4)).is_of(&bytes));
+        bytes[125] ^= 1;
         assert!(matches!(rotten, Sector::Bytes(_)));
         assert_eq!(rotten.tag().source(), Source::Garbage);
         assert_eq!(rotten.rotten(1000), Sector::of_bytes(&bytes));

@@ -6,7 +6,7 @@ use super::requests::range_of;
 use super::servers::EVENT;
 use super::setup::FLUSH_HELD_NS_MAX;
 use super::trace::What;
-use crate::content::{Sector, Source};
+use crate::content::{SECTOR, Sector, Source};
 use crate::disk::faults::{Fault, Kind};
 use crate::disk::{Content, FlushTicket};
 use crate::oracle::Moment;
@@ -14,7 +14,6 @@ use crate::violation;
 use engine::effect::{Errno, Io, IoId, IoOp, Pieces, RequestOp, Target};
 use engine::units::{BLOCK_BYTES, Nanos, SECTORS_PER_BLOCK, SectorRange, VolumeIndex};
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 /// Limit of one device's operations under way: far above the need of an engine of a small cache, far below the number
 /// that an engine which forgets them would reach.
@@ -391,11 +390,13 @@ impl World {
         let InFlight { view, from, content, .. } = &self.in_flight[&op];
         let (Some(from), Some(Content::Data(carried))) = (from, content) else { return };
         let first = view.first;
-        let mut now: Vec<Sector> = Vec::with_capacity(carried.len());
-        let carried = Rc::clone(carried);
-        let slices = from.as_slice().to_vec();
-        slices.iter().for_each(|slice| self.pool.gather(*slice, &mut now));
-        if now[..] != carried[..] {
+        let mut rest = &carried[..];
+        let is_same = from.as_slice().iter().all(|slice| {
+            let (piece, behind) = rest.split_at(slice.len_bytes as usize / SECTOR);
+            rest = behind;
+            self.pool.holds(*slice, piece)
+        });
+        if !is_same || !rest.is_empty() {
             let what = format!("the content of write @{op} at sector {first} changed under way");
             self.fail(violation::Kind::Effect, what);
         }
