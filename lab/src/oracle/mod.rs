@@ -315,7 +315,9 @@ impl Oracle {
                 continue;
             }
             let candidates = volume.candidates(sector);
-            for candidate in candidates.list.iter_mut().filter(|candidate| candidate.submitted == at.0) {
+            // They are in the order they were submitted.
+            let newest = candidates.list.iter_mut().rev().take_while(|candidate| candidate.submitted >= at.0);
+            for candidate in newest.filter(|candidate| candidate.submitted == at.0) {
                 is_write |= candidate.version != Version::Any;
                 candidate.answered = now;
                 candidate.is_fua = fua && is_ok;
@@ -396,17 +398,16 @@ impl Oracle {
             if let (0, Some(judge)) = (volume, &mut self.order) {
                 judge.read(sector, *tag, at, self.time);
             }
-            let Oracle { volumes, writes, contract, .. } = self;
-            let (durable, lasting) = (volumes[volume].durable(), volumes[volume].lasting());
-            let Volume { cells, open, .. } = &mut volumes[volume];
-            let cell = cells[sector as usize];
+            let cell = self.volumes[volume].cells[sector as usize];
             if cell == tag.0 {
                 continue;
             }
             if cell & OPEN == 0 {
                 return Err(self.wrong_content(volume, sector, at, *tag));
             }
-            let candidates = &mut open[(cell & !OPEN) as usize];
+            let Oracle { volumes, writes, contract, .. } = self;
+            let (durable, lasting) = (volumes[volume].durable(), volumes[volume].lasting());
+            let candidates = &mut volumes[volume].open[(cell & !OPEN) as usize];
             let was_ever = || match tag.source() {
                 Source::Zero => true,
                 Source::Initial { volume: v, sector: s } => (v, s) == (volume, sector),
