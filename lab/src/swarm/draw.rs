@@ -174,6 +174,11 @@ impl Options {
         self.set(Knob::group_calls, *random.pick(&[1, 1, 2, 4, 32]));
     }
 
+    /// Draws how often a note fails that a cache is given up.
+    pub(super) fn draw_notes(&mut self, random: &mut Random) {
+        self.set(Knob::note_errors, *random.pick(&[0, 0, 50, 100]));
+    }
+
     /// Draws events between two lives of a cache: origins and caches that change, refused starts, hasty stops, an operator's jobs.
     pub(super) fn draw_between_lives(&mut self, random: &mut Random) {
         self.set(Knob::origin_changes, if random.one_in(2) { random.between(10, 80) } else { 0 });

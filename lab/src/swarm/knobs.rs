@@ -285,4 +285,6 @@ knobs! {
     held_flushes = 0,
     /// Calls of the engine that the driver makes at the most before it takes the effects of all of them.
     group_calls = 1,
+    /// Per cent of notes that the cache of a volume is given up which fail.
+    note_errors = 0,
 }

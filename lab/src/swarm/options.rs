@@ -124,6 +124,7 @@ impl Options {
         options.draw_streams(&mut random.fork(20));
         options.draw_held_flushes(&mut random.fork(21));
         options.draw_groups(&mut random.fork(22));
+        options.draw_notes(&mut random.fork(23));
         options
     }
 
@@ -164,6 +165,7 @@ impl Options {
                 Knob::streams,
                 Knob::held_flushes,
                 Knob::group_calls,
+                Knob::note_errors,
             ])
             .without(SERVERS)
             .with_devices_alone()
@@ -554,6 +556,7 @@ impl Options {
             has_lasting_memory: self.get(Knob::lasting) > 0,
             catches_up: self.seed.is_multiple_of(2),
             group_calls: self.get(Knob::group_calls),
+            note_errors: self.get(Knob::note_errors),
             volumes: volumes
                 .map(|(sectors, mode)| VolumeSetup {
                     sectors: self.get(sectors).max(64),

@@ -267,9 +267,7 @@ impl World {
         let (view, fault, volume) = (in_flight.view, in_flight.fault, in_flight.volume);
         self.note(What::Land { op });
         if view.target == Target::State {
-            self.abandoned[volume.map_or(0, VolumeIndex::at)] = true;
-            self.is_bypassed[volume.map_or(0, VolumeIndex::at)] = true;
-            return;
+            return self.land_note(op, volume.map_or(0, VolumeIndex::at));
         }
         if let Some(Fault::Error(errno)) = fault {
             return self.land_failed(op, view, errno);
@@ -324,6 +322,18 @@ impl World {
                 self.note_known(view.first, view.sectors);
             }
             self.rot_by_chance(view.target);
+        }
+    }
+
+    /// Lands the note that the cache of a volume is given up. One that fails may be there all the same.
+    fn land_note(&mut self, op: u64, volume: usize) {
+        let per_cent = self.setup.note_errors;
+        let is_failed = per_cent > 0 && self.random.below(100) < per_cent;
+        if let Some(in_flight) = self.in_flight.get_mut(&op).filter(|_| is_failed) {
+            in_flight.result = Err(Errno::NOSPC);
+        }
+        if !is_failed || self.random.one_in(2) {
+            (self.abandoned[volume], self.is_bypassed[volume]) = (true, true);
         }
     }
 

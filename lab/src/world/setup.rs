@@ -111,6 +111,8 @@ pub struct Setup {
     pub catches_up: bool,
     /// Calls of the engine that the driver makes at the most before it takes the effects of all of them.
     pub group_calls: u64,
+    /// Per cent of notes that the cache of a volume is given up which fail.
+    pub note_errors: u64,
     /// Whether the cache device may be blank, or an older one, at any start.
     pub is_ephemeral: bool,
     /// Promises that the oracle holds the cache to.
@@ -175,6 +177,7 @@ impl Setup {
             has_lasting_memory: false,
             catches_up: false,
             group_calls: 1,
+            note_errors: 0,
             is_ephemeral: false,
             contract: Contract::default(),
             cache_latency: Latency { least_ns: 20_000, most_ns: 200_000 },
