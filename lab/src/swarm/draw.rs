@@ -179,6 +179,11 @@ impl Options {
         self.set(Knob::note_errors, *random.pick(&[0, 0, 50, 100]));
     }
 
+    /// Draws how often a crash comes when the halves of a mirrored cache say something new of each other.
+    pub(super) fn draw_half_aims(&mut self, random: &mut Random) {
+        self.set(Knob::half_aims, if random.one_in(2) { random.between(20, 80) } else { 0 });
+    }
+
     /// Draws events between two lives of a cache: origins and caches that change, refused starts, hasty stops, an operator's jobs.
     pub(super) fn draw_between_lives(&mut self, random: &mut Random) {
         self.set(Knob::origin_changes, if random.one_in(2) { random.between(10, 80) } else { 0 });

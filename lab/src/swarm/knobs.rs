@@ -287,4 +287,6 @@ knobs! {
     group_calls = 1,
     /// Per cent of notes that the cache of a volume is given up which fail.
     note_errors = 0,
+    /// Per cent of crashes of a mirrored cache at a moment when its halves say something new of each other.
+    half_aims = 0,
 }

@@ -42,6 +42,8 @@ pub(super) struct Load<'a> {
     /// For small writes before a crash, and for streams, for the same reason.
     trickle: Random,
     streams: Random,
+    /// For crashes at moments of the halves.
+    aims: Random,
 }
 
 impl<'a> Load<'a> {
@@ -50,7 +52,8 @@ impl<'a> Load<'a> {
         let halves = Random::new(options.seed).fork(0x0_4a1f);
         let trickle = Random::new(options.seed).fork(0x0_d401);
         let streams = Random::new(options.seed).fork(0x0_57ea);
-        Load { options, random, is_refused: false, off, halves, trickle, streams }
+        let aims = Random::new(options.seed).fork(0x0_a135);
+        Load { options, random, is_refused: false, off, halves, trickle, streams, aims }
     }
 
     pub(super) fn get(&self, knob: Knob) -> u64 {
@@ -84,6 +87,7 @@ impl<'a> Load<'a> {
             if self.per_cent(Knob::aimed) {
                 aims::aim(&mut self.random, world)?;
             }
+            self.aim_at_halves(world)?;
             if !self.stop_sick(world)? && !self.stop_hastily(world)? {
                 self.crash(world);
             }
@@ -486,6 +490,16 @@ impl<'a> Load<'a> {
         if is_second { Half::Second } else { Half::First }
     }
 
+    /// Goes on to a moment when the halves of a mirrored cache say something new of each other.
+    fn aim_at_halves(&mut self, world: &mut World) -> Result<(), Violation> {
+        if !world.is_mirrored() || self.aims.below(100) >= self.get(Knob::half_aims) {
+            return Ok(());
+        }
+        let weak = self.weak_half();
+        let may_change_mode = self.get(Knob::strict) == 0;
+        aims::aim_at_halves(&mut self.aims, world, (weak, may_change_mode))
+    }
+
     /// A half may be lost for good while the cache is switched off, or rot.
     fn lose_half(&mut self, world: &mut World) {
         if !world.is_mirrored() {
@@ -517,7 +531,12 @@ impl<'a> Load<'a> {
             [Standing::In, _] => Half::Second,
             _ => Half::First,
         };
-        if self.halves.one_in(2) {
+        let is_lost = self.halves.one_in(2);
+        if world.standings() == [Standing::In; 2] && self.aims.below(200) < self.get(Knob::half_aims) {
+            // It fails in the start itself.
+            let once = Failing::Once(*self.aims.pick(&[Operation::Write, Operation::Flush]));
+            world.fail_half(half, once);
+        } else if is_lost {
             world.blank_half(half);
         } else {
             world.take_half_away(half);

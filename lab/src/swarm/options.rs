@@ -125,6 +125,7 @@ impl Options {
         options.draw_held_flushes(&mut random.fork(21));
         options.draw_groups(&mut random.fork(22));
         options.draw_notes(&mut random.fork(23));
+        options.draw_half_aims(&mut random.fork(24));
         options
     }
 
@@ -166,6 +167,7 @@ impl Options {
                 Knob::held_flushes,
                 Knob::group_calls,
                 Knob::note_errors,
+                Knob::half_aims,
             ])
             .without(SERVERS)
             .with_devices_alone()
