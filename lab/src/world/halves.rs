@@ -7,6 +7,7 @@ use super::requests::Ticket;
 use crate::content::{Sector, Tag};
 use crate::disk::faults::{Fault, Kind};
 use crate::disk::{Disk, Unflushed};
+use crate::violation::{self, Violation};
 use engine::effect::{Errno, RequestOp, Target};
 use engine::format::{
     PAIR_PAGE_BYTES, PAIR_PAGE_OFFSETS, PairPage, SEGMENTS_OFFSET, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS,
@@ -112,12 +113,13 @@ impl World {
             let standings = self.standings();
             let lacking = Half::BOTH.into_iter().find(|half| standings[half.at()] != Standing::In);
             self.hurt = lacking.or(self.hurt);
+            self.may_half_lack |= lacking.is_some() || !self.are_halves_well();
         }
     }
 
     /// Makes a half fail, of a pair that counts as a whole.
     pub fn fail_half(&mut self, half: Half, failing: Failing) {
-        self.hurt = Some(half);
+        (self.hurt, self.may_half_lack) = (Some(half), true);
         let faults = &mut self.half(half).faults;
         match failing {
             Failing::Gone => faults.gone = Some(Errno::NODEV),
@@ -134,12 +136,14 @@ impl World {
 
     /// A half is not there, for now or for good.
     pub fn take_half_away(&mut self, half: Half) {
+        self.may_half_lack = true;
         self.half(half).faults.gone = Some(Errno::NODEV);
         self.suspect_what_one_half_has();
     }
 
     /// A half is gone for good, and a device without content is in its place.
     pub fn blank_half(&mut self, half: Half) {
+        self.may_half_lack = true;
         let sectors = self.half(half).sectors();
         let under_way = self.in_flight.values().any(|in_flight| in_flight.view.target == half.target());
         // What is under way on a device that is gone fails there.
@@ -167,6 +171,7 @@ impl World {
 
     /// A bit of a sector rots on a half, if it is durable there.
     fn rot_data(&mut self, half: Half, sector: u64, draw: u64) {
+        self.may_half_lack = true;
         let disk = self.half(half);
         let was = disk.read(sector, 1)[0].clone();
         if disk.rot(sector, (draw >> 32) as usize) {
@@ -240,6 +245,7 @@ impl World {
         let disk = self.half(half);
         let is_done = matches!(disk.durable(sector), Sector::Bytes(_)) && disk.rot(sector, 300);
         self.is_end_rotten |= is_done;
+        self.may_half_lack = true;
         is_done
     }
 
@@ -271,6 +277,7 @@ impl World {
     /// Whether both copies of the page and of the superblock of a half are whole and durable, and none of them alone has an operator's
     /// last change.
     fn may_records_rot(&mut self, half: Half) -> bool {
+        self.may_half_lack = true;
         let image = &mut CutImage::whole(self.half(half));
         let mut is_whole = |at: u64, len: usize, decodes: fn(&[u8]) -> bool| {
             image.read(at, len).is_ok_and(|bytes| decodes(&bytes))
@@ -288,9 +295,20 @@ impl World {
 
     /// A bit of the newest page of a half rots. False if there is none, or it is not durable.
     pub fn rot_newest_page(&mut self, half: Half) -> bool {
+        self.may_half_lack = true;
         let Some(page) = page_of(&mut CutImage::whole(self.half(half))) else { return false };
         let sector = PAIR_PAGE_OFFSETS[(page.update % 2) as usize] / 512;
         self.half(half).rot(sector, 300)
+    }
+
+    /// RULE 20: checks that a start counts both halves, unless one failed, rotted or was away.
+    pub(super) fn expect_both_halves(&mut self) -> Result<(), Violation> {
+        let are_both_in = !self.is_mirrored() || self.standings() == [Standing::In; 2];
+        let may_half_lack = std::mem::replace(&mut self.may_half_lack, !are_both_in);
+        if !are_both_in && !may_half_lack && self.are_halves_well() {
+            self.fail(violation::Kind::Contract, "a start goes on without a half that is well");
+        }
+        self.is_sound()
     }
 
     /// Asks for the half that is out to be brought up to date. Its device works again.

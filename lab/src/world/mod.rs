@@ -136,6 +136,8 @@ pub struct World {
     mirror: Option<Disk>,
     /// The half that failed last, until a start made both the same.
     hurt: Option<engine::pair::Half>,
+    /// A half failed, rotted or was away since a start counted both.
+    may_half_lack: bool,
     /// Sectors of each half with clients' data that rotted, though this half may be the only one later: what was there, and what is.
     rotten_halves: [BTreeMap<u64, (Sector, Sector)>; 2],
     /// The head or the summary of some segment rotted, in a script.
@@ -247,6 +249,7 @@ impl World {
             cache: mirror.as_ref().map_or(cache, |(first, _)| first.clone()),
             mirror: mirror.map(|(_, second)| second),
             hurt: None,
+            may_half_lack: false,
             is_end_rotten: false,
             origins,
             identities: (0..setup.volumes.len()).map(|at| identity(&setup, at)).collect(),

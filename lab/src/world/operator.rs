@@ -80,7 +80,7 @@ impl World {
         for &half in halves {
             let loaded = load_superblock(&mut CutImage::whole(self.half(half)));
             if loaded.is_ok_and(|(superblock, _)| superblock.update < update) {
-                self.hurt = Some(half);
+                (self.hurt, self.may_half_lack) = (Some(half), true);
             }
         }
     }

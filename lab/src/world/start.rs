@@ -252,6 +252,7 @@ impl World {
         if self.setup.is_checked_on_open {
             self.expect_sound_image()?;
         }
+        self.expect_both_halves()?;
         self.expect_newer_origins_respected(&opened)?;
         self.expect_aftermath(&opened)?;
         if let Some(log_end) = &mut self.log_end {
