@@ -61,6 +61,9 @@ mutations! {
     /// Rule 14: strict order ends, and nothing says that its zeroes are home. v1 is written around the cache; after a start
     /// the zeroes hide it.
     ForgetOrderEnd,
+    /// Rule 14: strict order ends, and a power cut takes the log's last batches. v1 gets the sequence of one of them, and counts as home
+    /// after a crash.
+    OrderEndsBehindCut,
 
     // ---- fills -----------------------------------------------------------------------------
     /// Hazard 1: a read fetches v0 from the origin; v1 is written around the cache meanwhile and leaves nothing

@@ -5,7 +5,7 @@ use engine::composition::Composition;
 use engine::effect::{RequestOp, WriteMode};
 use forebay_lab::disk::Fate;
 use forebay_lab::disk::faults::Kind;
-use forebay_lab::world::{AtStake, Setup, World};
+use forebay_lab::world::{AtStake, IoView, Setup, World};
 
 crate::scenarios! {
     rule_14_flush_by_flush: IntervalsJoined, strict;
@@ -15,6 +15,7 @@ crate::scenarios! {
     rule_14_marked_in_the_log: IntervalUnmarked, strict;
     rule_14_discard_does_not_overtake: DiscardOvertakes, strict;
     rule_14_the_end_is_noted: ForgetOrderEnd, strict;
+    rule_14_a_cut_before_the_end: OrderEndsBehindCut, strict;
 }
 
 /// One volume that goes home in strict order.
@@ -148,5 +149,31 @@ fn rule_14_the_end_is_noted(world: &mut World) -> Run {
     let read = world.read(0, blocks(10, 10));
     world.succeed(read)?;
     world.pass(10_000 * MS)?;
+    world.expect_origin_equals_view(0)
+}
+
+fn rule_14_a_cut_before_the_end(world: &mut World) -> Run {
+    begin(world)?;
+    write_flushed(world, 100)?;
+    go_home(world)?;
+    // The log's last batches are not flushed.
+    for first in [200, 240, 280, 320] {
+        fill(world, 0, first, 4)?;
+    }
+    let is_superblock = |io: &IoView| io.is_cache(Kind::Write) && io.first < SEGMENTS_SECTOR;
+    world.hold(is_superblock);
+    let _ended_or_not = world.submit(0, RequestOp::SetOrder(false));
+    world.until_pending(is_superblock)?;
+    world.complete_all(is_superblock)?;
+    world.end_order();
+    world.cut_power(|write| if write.first < SEGMENTS_SECTOR { Fate::Kept } else { Fate::Lost });
+    world.release();
+    world.open()?;
+    world.hold(|io| io.is_origin(0, Kind::Write));
+    write_flushed(world, 10)?;
+    world.kill(|_| false);
+    world.release();
+    world.open()?;
+    drain(world, 0)?;
     world.expect_origin_equals_view(0)
 }

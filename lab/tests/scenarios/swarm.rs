@@ -126,6 +126,10 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
         Mutation::ForgetOrderEnd,
         "zeroes in an order that ends, and then a write around the cache to just there: none in 4000 seeds",
     ),
+    (
+        Mutation::OrderEndsBehindCut,
+        "a power cut between the two copies of the superblock that ends an order, while fills are not flushed",
+    ),
     (Mutation::CleanNotRecorded, "how much counts as dirty after a crash is compared in the script alone"),
     (Mutation::ForgetLeftOut, "the least budget of an index is more than the swarm's worlds fill"),
     (Mutation::IndexOverBudget, "the least budget of an index is more than the swarm's worlds fill"),

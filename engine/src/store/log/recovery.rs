@@ -106,8 +106,10 @@ impl OpenedLog {
         superblock.cut_sequence = self.store.log.published();
         superblock.flushed_sequence = 0;
         superblock.base_sequence = self.base_sequence;
-        // What comes behind a cut has the sequences of what was cut off.
-        superblock.ordered_sequence = superblock.ordered_sequence.min(superblock.cut_sequence);
+        // RULE 14: what comes behind a cut has the sequences of what was cut off.
+        if !mutations.has(Mutation::OrderEndsBehindCut) {
+            superblock.ordered_sequence = superblock.ordered_sequence.min(superblock.cut_sequence);
+        }
         if self.was_repaired && !mutations.has(Mutation::TrustCleanAfterRepair) {
             // Clean copies from before the cut may be older than what the origin got after it.
             for record in superblock.volumes.iter_mut().flatten() {
