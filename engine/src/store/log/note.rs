@@ -230,6 +230,20 @@ mod tests {
     }
 
     #[test]
+    fn a_header_that_no_flush_covers_tells_nothing() {
+        let mut note = Note::new(0);
+        note.headed(1, 0, false);
+        note.headed(2, 0, false);
+        note.flushed(Nanos(1), 1);
+        note.headed(3, 1, true);
+        note.flushed(Nanos(2), 2);
+        assert_eq!(note.told, 0, "a cut may take header 3");
+        note.headed(4, 2, true);
+        note.flushed(Nanos(3), 3);
+        assert_eq!(note.told, 1, "and now header 4");
+    }
+
+    #[test]
     fn flushes_that_come_meanwhile_do_not_put_a_note_off() {
         let mut note = Note::new(0);
         note.headed(1, 0, false);
