@@ -325,14 +325,13 @@ impl World {
         }
     }
 
-    /// Lands the note that the cache of a volume is given up. One that fails may be there all the same.
+    /// Lands the note that the cache of a volume is given up, if there is room for it.
     fn land_note(&mut self, op: u64, volume: usize) {
         let per_cent = self.setup.note_errors;
         let is_failed = per_cent > 0 && self.random.below(100) < per_cent;
         if let Some(in_flight) = self.in_flight.get_mut(&op).filter(|_| is_failed) {
             in_flight.result = Err(Errno::NOSPC);
-        }
-        if !is_failed || self.random.one_in(2) {
+        } else {
             (self.abandoned[volume], self.is_bypassed[volume]) = (true, true);
         }
     }
