@@ -464,6 +464,8 @@ mutations! {
     ScrubBelievesOnce,
     /// Hazard 10: the cache failed; the origin is written before that is noted durably. The cache comes back with v0.
     BypassBeforeAbandoned,
+    /// Hazard 10: the cache failed, and so does the note of that; the origin is written all the same. The cache comes back with v0.
+    BypassUnnoted,
     /// Hazard 10: the cache failed; a volume that left writeback goes on with its origin, which lacks v1. v0 is read.
     OwingGivenUp,
     /// Rule 11: an origin's well-known place is written while its checksum is on record: after a crash the

@@ -129,13 +129,16 @@ impl<S: Store> Machine<S> {
         memory: &mut M,
     ) {
         let is_hasty = self.is_mutated(Mutation::BypassBeforeAbandoned);
+        let is_unnoted_fine = self.is_mutated(Mutation::BypassUnnoted);
         let volume = self.volume_mut(volume_index);
         assert!(
             volume.standing == Standing::Abandoning || is_hasty,
             "a volume is given up once, when the cache failed (hazard 10)"
         );
-        volume.standing = if result.is_ok() { Standing::Uncached } else { Standing::Failed };
-        if result.is_ok() {
+        // HAZARD 10: a failed cache of which that is not noted is not passed by.
+        let is_noted = result.is_ok() || is_unnoted_fine;
+        volume.standing = if is_noted { Standing::Uncached } else { Standing::Failed };
+        if is_noted {
             S::drop_volume(self, volume_index);
             self.push(Effect::Notice(Notice::Uncached { volume: volume_index }));
         }

@@ -16,6 +16,7 @@ crate::scenarios! {
     hazard_10_dirty_block_rots: RottenDirtyFromOrigin, writeback, on ALL;
     rule_10_lost_is_recorded: LostNotRecorded, writeback;
     hazard_10_cache_fails_and_comes_back: BypassBeforeAbandoned, writearound_alone, on KEEPING_CLEAN;
+    hazard_10_note_of_a_failed_cache_fails: BypassUnnoted, writearound_unnoted, on KEEPING_CLEAN;
     hazard_10_cache_fails_behind_a_new_mode: OwingGivenUp, writeback, on TAKING_NEW;
     hazard_10_cache_fails_before_an_old_mode_ends: OwingGivenUp, writeback, on RINGS;
     hazard_09_well_known_place_is_written: KeepFingerprint, writeback, on ALL;
@@ -77,6 +78,23 @@ fn hazard_10_cache_fails_and_comes_back(world: &mut World) -> Run {
     world.cache().faults.gone = Some(Errno::IO);
     let _waits = world.write_fua(0, blocks(10, 1));
     world.pass(50 * MS)?;
+    world.cut_power(|_| Fate::Lost);
+    world.cache().faults.heal();
+    world.open()?;
+    world.verify_cut()
+}
+
+fn hazard_10_note_of_a_failed_cache_fails(world: &mut World) -> Run {
+    begin(world)?;
+    fill(world, 0, 10, 1)?;
+    flush(world, 0)?;
+    if has_slots(world) {
+        // It is mapped durably.
+        world.run_dry()?;
+    }
+    world.cache().faults.gone = Some(Errno::IO);
+    let write = world.write_fua(0, blocks(10, 1));
+    let _refused = world.wait(write)?;
     world.cut_power(|_| Fate::Lost);
     world.cache().faults.heal();
     world.open()?;

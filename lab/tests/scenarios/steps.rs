@@ -60,6 +60,11 @@ pub fn writearound_alone() -> Setup {
     Setup::new(1).with_modes(&[WriteMode::Writearound])
 }
 
+/// The same, where nobody can note that a cache is given up.
+pub fn writearound_unnoted() -> Setup {
+    Setup { note_errors: 100, ..writearound_alone() }
+}
+
 // ---- requests that succeed -----------------------------------------------------------------------
 
 /// Lets the engine do what it does after a start: from then on fills are possible. In slots the area of the first ones is

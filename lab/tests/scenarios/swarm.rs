@@ -231,6 +231,11 @@ fn options(seed: u64, worlds: Worlds) -> Options {
             knobs.into_iter().for_each(|(knob, value)| options.set(knob, value));
             options
         }
+        Worlds::Notes => {
+            let knobs = [(Knob::note_errors, 70), (Knob::faulty, 60), (Knob::cache_write_error, 40_000)];
+            knobs.into_iter().for_each(|(knob, value)| options.set(knob, value));
+            options
+        }
         Worlds::Streams => {
             options.set(Knob::streams, 100);
             options.like("forebay", Composition::forebay())
@@ -254,6 +259,7 @@ enum Worlds {
     Checkpoints,
     Streams,
     Groups,
+    Notes,
 }
 
 impl Worlds {
@@ -266,6 +272,7 @@ impl Worlds {
             _ if mutation.is_of_checkpoints() => Worlds::Checkpoints,
             Mutation::StaleReadAhead | Mutation::RowNotHeld => Worlds::Streams,
             Mutation::GivenIsHad => Worlds::Groups,
+            Mutation::BypassUnnoted => Worlds::Notes,
             _ => Worlds::Any,
         }
     }
