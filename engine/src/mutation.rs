@@ -89,6 +89,9 @@ mutations! {
     /// Rule 20: a power cut leaves v1 on the first half alone, and nothing says that the halves may differ. v1 is read, later the
     /// first half is lost, and v0 is read.
     HalvesUnmarked,
+    /// Rule 20: v1 is written while the page is that takes the mark of its region away. A power cut leaves v1 on the first half alone.
+    /// It is read, later the first half is lost, and v0 is read.
+    MarkTakenAway,
     /// Rule 20: v0 is read for the copy that brings a half up to date. v1 is written to both halves, then the copy lands.
     CopyOverChange,
     /// Rule 20: a dirty block rots on one half. It counts as lost, although the other half has it.

@@ -12,6 +12,7 @@ use forebay_lab::world::{AtStake, IoView, Setup, World};
 crate::scenarios! {
     rule_20_answered_when_recorded: AnsweredBeforeOutRecorded, mirrored;
     rule_20_halves_are_made_the_same: HalvesUnmarked, mirrored;
+    rule_20_a_page_takes_marks_away: MarkTakenAway, mirrored;
     rule_20_copy_waits_for_changes: CopyOverChange, mirrored;
     rule_20_rot_on_one_half: RottenHalfBelieved, mirrored_and_damaged;
     rule_20_rot_is_not_copied_over_what_may_come_back: OverwrittenForgotten, mirrored_and_damaged;
@@ -60,6 +61,29 @@ fn rule_20_halves_are_made_the_same(world: &mut World) -> Run {
     world.cut_power(|write| if write.target == Target::Mirror { Fate::Lost } else { Fate::Kept });
     world.open()?;
     read(world, 0, 10, 1)?;
+    world.kill(|_| true);
+    go_on_without_the_first(world)
+}
+
+fn rule_20_a_page_takes_marks_away(world: &mut World) -> Run {
+    begin(world)?;
+    world.fail_half(Half::Second, Failing::Once(Kind::Flush));
+    write_fua(world, 0, 9, 1)?;
+    let rejoined = world.rejoin();
+    world.until_pending(|io| io.target == Target::Mirror && io.kind == Kind::Write && !is_page(io))?;
+    // What comes next in the log is marked, too. The page that ends the copy says nothing of it.
+    write(world, 0, 9, 1)?;
+    world.hold(is_page);
+    world.until_pending(is_page)?;
+    world.hold(|io| io.target == Target::Mirror && io.kind == Kind::Write);
+    let _unanswered = world.write(0, blocks(10, 48));
+    world.pass(50 * MS)?;
+    world.complete_all(is_page)?;
+    world.succeed(rejoined)?;
+    world.cut_power(|write| if write.target == Target::Mirror { Fate::Lost } else { Fate::Kept });
+    world.release();
+    world.open()?;
+    read(world, 0, 10, 48)?;
     world.kill(|_| true);
     go_on_without_the_first(world)
 }

@@ -245,6 +245,10 @@ fn options(seed: u64, worlds: Worlds) -> Options {
             halves.into_iter().for_each(|knob| options.set(knob, drawn.get(knob)));
             options.with_halves()
         }
+        Worlds::HalvesAimedAt => {
+            [Knob::half_aims, Knob::half_losses].into_iter().for_each(|knob| options.set(knob, 80));
+            options.with_halves()
+        }
     }
 }
 
@@ -255,6 +259,7 @@ enum Worlds {
     Remote,
     Strict,
     Mirrored,
+    HalvesAimedAt,
     Lasting,
     Checkpoints,
     Streams,
@@ -267,6 +272,7 @@ impl Worlds {
         match mutation {
             _ if mutation.is_of_servers() => Worlds::Remote,
             _ if mutation.is_of_order() => Worlds::Strict,
+            Mutation::MarkTakenAway => Worlds::HalvesAimedAt,
             _ if mutation.is_of_halves() => Worlds::Mirrored,
             _ if mutation.is_of_late_headers() => Worlds::Lasting,
             _ if mutation.is_of_checkpoints() => Worlds::Checkpoints,

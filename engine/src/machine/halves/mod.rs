@@ -14,7 +14,7 @@ use crate::machine::halves::copying::Copying;
 use crate::machine::halves::mending::Mending;
 use crate::machine::halves::pages::PageWriter;
 use crate::memory::{Memory, Slice};
-use crate::mutation::Mutation;
+use crate::mutation::{Mutation, Mutations};
 use crate::pair::{Half, HalfStatus, Marks, PairStatus, PairWords, Standing};
 use crate::store::Store;
 use crate::units::{Nanos, Place};
@@ -200,13 +200,14 @@ impl<T> Halves<T> {
     }
 
     /// Whether a change has to wait before it may go to the devices.
-    fn must_wait(&self, key: usize, is_unmarked_fine: bool) -> bool {
+    fn must_wait(&self, key: usize, mutations: Mutations) -> bool {
         let joint = &self.joints[key];
         let Some((from, len)) = joint.range() else { return false };
         // RULE 20: marked on both before either has it: a crash may leave it on one alone, and when that one is lost
         // later, the other one would bring back what was before.
+        let stays_marked = self.pages.cover_next(from, len) || mutations.has(Mutation::MarkTakenAway);
         let is_marked =
-            is_unmarked_fine || self.pair.marks.cover(from, len) && self.pages.cover_next(from, len);
+            self.pair.marks.cover(from, len) && stays_marked || mutations.has(Mutation::HalvesUnmarked);
         // RULE 20: what is being copied may be older than this change, and land after it.
         let is_copied = self.copying.as_ref().is_some_and(|copying| copying.overlaps(from, len));
         !is_marked || is_copied
@@ -346,12 +347,12 @@ impl<S: Store> Machine<S> {
 
     fn issue_change(&mut self, op: IoOp, second: Option<Box<IoOp>>, flight: Flight<S::Flight>) {
         self.outbox.count(Target::Cache, &op);
-        let is_unmarked_fine = self.is_mutated(Mutation::HalvesUnmarked);
+        let mutations = self.config.mutations;
         let Some(halves) = &mut self.halves else { return };
         let first = halves.counting();
         let joint = Joint { op, second, is_alone: false, flight, legs: 0, first, failed: None, error: None };
         let key = halves.joints.insert(joint);
-        if halves.must_wait(key, is_unmarked_fine) {
+        if halves.must_wait(key, mutations) {
             halves.waiting.push(key);
         } else {
             self.send_joint(key);
@@ -528,7 +529,7 @@ impl<S: Store> Machine<S> {
         self.look_for_silence();
         self.pump_pages(memory);
         self.pump_copying(memory);
-        let is_unmarked_fine = self.is_mutated(Mutation::HalvesUnmarked);
+        let mutations = self.config.mutations;
         let Some(halves) = &mut self.halves else { return };
         if halves.waiting.is_empty() && halves.held.is_empty() {
             return;
@@ -546,7 +547,7 @@ impl<S: Store> Machine<S> {
         let waiting = core::mem::take(&mut halves.waiting);
         for key in waiting {
             let Some(halves) = &mut self.halves else { return };
-            if halves.must_wait(key, is_unmarked_fine) {
+            if halves.must_wait(key, mutations) {
                 halves.waiting.push(key);
             } else {
                 self.send_joint(key);
