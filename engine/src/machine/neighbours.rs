@@ -432,8 +432,7 @@ impl<S: Store> Machine<S> {
         if blocks.count == 0 {
             return None;
         }
-        let epoch = self.trusted_epoch(self.volume(volume));
-        let stamp = self.volume(volume).guard.stamp(blocks, epoch)?;
+        let stamp = self.clean_stamp(self.volume(volume), blocks)?;
         let len_bytes = to_u32(blocks.count * BLOCK_BYTES);
         if !self.make_room_beside(u64::from(len_bytes), memory) {
             return None;

@@ -4,7 +4,7 @@
 
 use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target};
 use crate::machine::flight::Flight;
-use crate::machine::guard::Blocks;
+use crate::machine::guard::{Blocks, Stamp};
 use crate::machine::neighbours::{Counts, Neighbour};
 use crate::machine::piece::{Checksums, Piece, Source, WaitingRead};
 use crate::machine::request::{RequestKey, Stage};
@@ -218,6 +218,14 @@ impl<S: Store> Machine<S> {
         if self.store.trusts_unflushed_origin() { u64::MAX } else { volume.origin.flushed_epoch }
     }
 
+    /// A stamp of blocks that are about to be read from the origin and may enter the cache as clean.
+    pub(crate) fn clean_stamp(&self, volume: &Volume, blocks: Blocks) -> Option<Stamp> {
+        // RULE 2: what the process before this one left unflushed on the origin is not clean either.
+        let epoch = self.trusted_epoch(volume);
+        let is_flushed = epoch > 0 || self.is_mutated(Mutation::FillBeforeFirstFlush);
+        if is_flushed { volume.guard.stamp(blocks, epoch) } else { None }
+    }
+
     fn issue_open<M: Memory>(
         &mut self,
         request: RequestKey,
@@ -255,14 +263,11 @@ impl<S: Store> Machine<S> {
                     && !self.is_stopping
                     && self.latched.is_none()
                     && (is_warming || self.may_enter(request, blocks.count));
-                let is_unflushed_fine = self.is_mutated(Mutation::FillBeforeFirstFlush);
                 let volume = self.volume(volume_index);
-                // RULE 2: what the process before this one left unflushed on the origin is not clean either.
                 let epoch = self.trusted_epoch(volume);
-                let is_flushed = epoch > 0 || is_unflushed_fine;
-                if may_fill && is_flushed {
-                    *stamp = volume.guard.stamp(blocks, epoch);
-                    if stamp.is_none() && !volume.guard.is_origin_flushed(blocks, epoch) {
+                if may_fill {
+                    *stamp = self.clean_stamp(volume, blocks);
+                    if stamp.is_none() && epoch > 0 && !volume.guard.is_origin_flushed(blocks, epoch) {
                         self.fill_is_refused(volume_index);
                     }
                 }
@@ -343,7 +348,7 @@ impl<S: Store> Machine<S> {
                 continue;
             }
             let volume = self.volume(self.requests[request].volume);
-            let Some(stamp) = volume.guard.stamp(blocks, self.trusted_epoch(volume)) else { continue };
+            let Some(stamp) = self.clean_stamp(volume, blocks) else { continue };
             let slice = Slice { len_bytes: to_u32(blocks.count * BLOCK_BYTES), ..start };
             let source = Source::Origin { stamp: Some(stamp), beside: None };
             let piece = Piece { first, blocks: to_u32(blocks.count), slice, source };

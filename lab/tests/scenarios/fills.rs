@@ -22,6 +22,7 @@ crate::scenarios! {
     rule_11_warmed_beside_a_growth: GrowBeforeDurable, writearound, on KEPT_SOON;
     rule_02_fill_of_what_the_origin_may_lose: FillOverUnflushedOrigin, writearound, on RINGS;
     rule_02_fill_of_what_a_life_before_wrote: FillBeforeFirstFlush, writearound, on RINGS;
+    rule_02_read_ahead_of_what_a_life_before_wrote: FillBeforeFirstFlush, beside;
 }
 
 /// Reads of the origin bring what lies beside, and keep it in memory.
@@ -226,6 +227,21 @@ fn rule_02_fill_of_what_a_life_before_wrote(world: &mut World) -> Run {
     world.open()?;
     world.hold(|io| io.is_origin(0, Kind::Flush));
     fill(world, 0, 10, 1)?;
+    origins_lose(world)?;
+    verify_and_evict(world)
+}
+
+fn rule_02_read_ahead_of_what_a_life_before_wrote(world: &mut World) -> Run {
+    begin(world)?;
+    write(world, 0, 60, 1)?;
+    world.kill(|_| true);
+    world.open()?;
+    world.hold(|io| io.is_origin(0, Kind::Flush));
+    // What a stream asks for next is read before it does.
+    for step in 0..20 {
+        read(world, 0, step * 4, 4)?;
+    }
+    world.pass(50 * MS)?;
     origins_lose(world)?;
     verify_and_evict(world)
 }
