@@ -157,13 +157,21 @@ mod tests {
     /// A dirty volume to which as much was written in long writes as that many caches hold, and nothing was hit. The last
     /// write went around the cache.
     fn written(caches: u64) -> Volume {
+        written_within(caches * CACHE_BLOCKS, 16 * Nanos::SECOND)
+    }
+
+    /// The same with so many blocks, which came within such a time before.
+    fn written_within(blocks: u64, took_ns: u64) -> Volume {
         let record = VolumeRecord::new(VolumeId(1), "v", "/dev/sdb", 1 << 20);
         let mut volume = Volume::new(VolumeIndex(0), &record);
         volume.dirty_blocks = CACHE_BLOCKS;
-        for _ in 0..=caches * CACHE_BLOCKS / LONG.count {
+        let writes = blocks / LONG.count;
+        for number in 0..=writes {
             volume.destage.dirtied(LONG);
+            let came = Nanos(NOW.0 - took_ns + took_ns * number / writes.max(1));
+            volume.destage.note_growth(number + 1, 0, came);
+            volume.destage.note_pressure(pressure(false), 0);
         }
-        volume.destage.note_pressure(pressure(false), 0);
         volume.destage.goes_around(LONG.count, NOW);
         volume
     }
@@ -273,6 +281,19 @@ mod tests {
         volume.destage.set_urgent(alloc::vec![]);
         volume.origin.end_flush(epoch, true, silent);
         assert!(level(&volume, false, silent).0 > 0);
+    }
+
+    #[test]
+    fn half_of_the_cache_in_a_moment_is_a_flood() {
+        let runs_of = |blocks, took_ns| {
+            let mut volume = written_within(blocks, took_ns);
+            volume.destage.add_urgent(&[1, 2, 3]);
+            level(&volume, false, NOW).0
+        };
+        let runs_max = Config::for_cache(10, 100).destage_runs_max;
+        assert_eq!(runs_of(CACHE_BLOCKS / 2, Nanos::SECOND), 1);
+        assert_eq!(runs_of(CACHE_BLOCKS / 4, Nanos::SECOND), runs_max);
+        assert_eq!(runs_of(CACHE_BLOCKS, 8 * Nanos::SECOND), runs_max, "no moment");
     }
 
     #[test]

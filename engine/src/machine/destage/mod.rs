@@ -104,7 +104,10 @@ impl<S: Store> Machine<S> {
                 self.volume_mut(index).destage.look_again = self.now.plus(LOOK_AGAIN_NS);
             }
             let destage = &self.volume(index).destage;
-            let is_needed = destage.drains > 0 || S::pressure(self).is_short;
+            let pressure = S::pressure(self);
+            // Long writes go around a full cache, and nobody waits for room in it: a flush would hold them up.
+            let is_passed_by = destage.is_flood_under_way(self.now) && !pressure.has_waiting;
+            let is_needed = destage.drains > 0 || pressure.is_short && !is_passed_by;
             // A flush disturbs nobody while clients are silent.
             let is_silent =
                 self.requests.len() == 0 && self.now.since(self.last_client) >= self.config.idle_ns;
@@ -112,6 +115,7 @@ impl<S: Store> Machine<S> {
             let is_on_the_way =
                 destage.in_flight > 0 && (destage.has_urgent() || destage.drains > 0 || is_silent);
             let delay = match is_needed || is_silent || destage.has_urgent() {
+                _ if is_passed_by => self.volume(index).flush_delay_in_sweep(self.now),
                 true if is_on_the_way => self.volume(index).flush_delay_in_sweep(self.now),
                 true => FlushDelay::default(),
                 false => self.volume(index).flush_delay(self.now),

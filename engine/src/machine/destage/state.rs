@@ -21,6 +21,8 @@ const PAUSE_NS_MIN: u64 = 10 * Nanos::MILLISECOND;
 const LEISURE: u64 = 24;
 /// That while. An origin is left to readers if one came in it, and no write.
 const LEISURE_NS: u64 = 10 * Nanos::SECOND;
+/// The same where long writes go around the cache.
+const LEISURE_IN_FLOOD: u64 = 4;
 /// Of the time without a write so much may pass in silence, up to a limit, before an origin counts as idle.
 const PATIENCE_ONE_IN: u64 = 32;
 const PATIENCE_NS_MAX: u64 = 2 * Nanos::SECOND;
@@ -30,8 +32,11 @@ const PAUSE_NS_MAX: u64 = Nanos::SECOND;
 pub(crate) const LONG_BLOCKS_MIN: u64 = 32;
 /// The part of the cache that only a destage can make free, in thousandths, below which a flood is over.
 const FLOODED_PERMILLE: u64 = 250;
-/// So many times as much as the cache holds makes a flood, if fewer than one block in so many was hit meanwhile.
+/// So many times as much as the cache holds makes a flood, if fewer than one block in so many was hit meanwhile. Half of what it
+/// holds is enough if that came within a short time: what leaves again so soon is good for nobody.
 const OVERRUN: u64 = 2;
+const QUICK_OVERRUN_ONE_IN: u64 = 2;
+const QUICK_NS: u64 = 2 * Nanos::SECOND;
 const HITS_ONE_IN: u64 = 32;
 /// A flood of which nothing was seen for so long is not under way any more.
 const FLOOD_NS: u64 = Nanos::SECOND;
@@ -87,6 +92,8 @@ pub(crate) struct DestageState {
     long_grew: (u64, Nanos),
     /// The time at which the last burst of long writes began.
     burst_began: Nanos,
+    /// Blocks of long writes before.
+    burst_before: u64,
     /// The time at which the last run began.
     run_began: Nanos,
     /// The usual length of late runs, in eighths of a block.
@@ -96,6 +103,8 @@ pub(crate) struct DestageState {
     /// Those, and blocks that had been hit, until clients last wrote nothing for a while.
     long_before: u64,
     hits_before: u64,
+    /// They came within a short time, and were much for the cache.
+    is_quick: bool,
     /// See [`DestageState::is_overrun`].
     is_overrun: bool,
     /// A long write went around a full cache: until much of that is home, the others do, too.
@@ -159,11 +168,13 @@ impl DestageState {
             grew: (0, Nanos(0)),
             long_grew: (0, Nanos(0)),
             burst_began: Nanos(0),
+            burst_before: 0,
             run_began: Nanos(0),
             run_block_eighths: 8 * RUN_BLOCKS_MAX,
             long_blocks: 0,
             long_before: 0,
             hits_before: 0,
+            is_quick: false,
             is_overrun: false,
             is_flooded: false,
             flooded_at: Nanos(0),
@@ -300,7 +311,10 @@ impl DestageState {
         self.is_flooded &= pressure.held_permille >= FLOODED_PERMILLE;
         let hits = hit_blocks.saturating_sub(self.hits_before);
         let long_blocks = self.long_blocks - self.long_before;
-        self.is_overrun = long_blocks >= pressure.blocks * OVERRUN && hits < long_blocks / HITS_ONE_IN;
+        self.is_quick |= self.long_grew.1.since(self.burst_began) < QUICK_NS
+            && (self.long_blocks - self.burst_before) * QUICK_OVERRUN_ONE_IN >= pressure.blocks;
+        let is_much = self.is_quick || long_blocks >= pressure.blocks * OVERRUN;
+        self.is_overrun = is_much && hits < long_blocks / HITS_ONE_IN;
     }
 
     /// Whether so much came in long writes that the cache takes ever more of it in vain: many times what it holds, and clients read
@@ -318,13 +332,13 @@ impl DestageState {
     pub fn note_growth(&mut self, written_bytes: u64, hit_blocks: u64, now: Nanos) {
         if written_bytes > self.grew.0 {
             if now.since(self.grew.1) >= LEISURE_NS {
-                (self.long_before, self.hits_before) = (self.long_blocks, hit_blocks);
+                (self.long_before, self.hits_before, self.is_quick) = (self.long_blocks, hit_blocks, false);
             }
             self.grew = (written_bytes, now);
         }
         if self.long_blocks != self.long_grew.0 {
             if self.long_grew.0 == 0 || now.since(self.long_grew.1) >= BURST_REST_NS {
-                self.burst_began = now;
+                (self.burst_began, self.burst_before) = (now, self.long_grew.0);
             }
             self.long_grew = (self.long_blocks, now);
         }
@@ -342,10 +356,15 @@ impl DestageState {
 
     /// Sets the pause after a run. While clients are busy the origin rests for as long as the run took, at least for
     /// a slow disk's seek, and as long again for each of the `held_up` requests that the run held up. Where clients have read
-    /// and not written for a while, the room that a run makes is for times to come alone, and may take longer.
+    /// and not written for a while, or write around the cache, the room that a run makes is for times to come alone, and may
+    /// take longer.
     pub fn pause_after_run(&mut self, held_up: u64, was_read: bool, now: Nanos) {
         let pause_ns = now.since(self.run_began).max(PAUSE_NS_MIN);
-        let times = if was_read && now.since(self.grew.1) >= LEISURE_NS { LEISURE } else { 1 };
+        let times = match was_read && now.since(self.grew.1) >= LEISURE_NS {
+            true => LEISURE,
+            false if self.is_flood_under_way(now) => LEISURE_IN_FLOOD,
+            false => 1,
+        };
         self.pause_until = now.plus(pause_ns.saturating_mul(times * (1 + held_up)).min(PAUSE_NS_MAX));
     }
 
