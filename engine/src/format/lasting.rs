@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   slot: │ magic, checksum, offset of the header, its fields │ part │ part │ ...
-//!   part: │ entries, payload blocks (2 bytes each) │ entries │ checksums │ CRC-32C over the part and the batch's sequence │
+//!   part: │ entries, payload blocks (2 bytes each) │ entries │ checksums │ CRC-32C over the part, and over its batch │
 //! ```
 //!
 //! A part is there as a whole or not at all: the process may end while it is stored. Behind the parts lies a note of how far the
@@ -66,7 +66,7 @@ pub(crate) fn encode_slot(header: &BatchHeader, offset_bytes: u64) -> [u8; FIXED
 pub(crate) const FIRST_PART_AT: usize = FIXED_BYTES;
 
 /// Writes a part of a late batch to `into`, without what was there: its entries, as they are encoded, and its checksums.
-pub(crate) fn encode_part(sequence: u64, entries: &[u8], checksums: &[u32], into: &mut Vec<u8>) {
+pub(crate) fn encode_part(batch: &BatchHeader, entries: &[u8], checksums: &[u32], into: &mut Vec<u8>) {
     let checksums_at = PART_FIXED_BYTES + entries.len();
     into.clear();
     into.resize(checksums_at + lists_bytes(0, checksums.len()), 0);
@@ -74,12 +74,15 @@ pub(crate) fn encode_part(sequence: u64, entries: &[u8], checksums: &[u32], into
     put(into, 2, &to_u16(wide(checksums.len())).to_le_bytes());
     put(into, PART_FIXED_BYTES, entries);
     encode_checksums(checksums, &mut into[checksums_at..]);
-    into.extend_from_slice(&part_crc(sequence, into).to_le_bytes());
+    into.extend_from_slice(&part_crc(batch, into).to_le_bytes());
 }
 
-fn part_crc(sequence: u64, part: &[u8]) -> u32 {
-    // Of an earlier batch in the same slot it is none.
-    crc32c(part) ^ crc32c(&sequence.to_le_bytes())
+fn part_crc(batch: &BatchHeader, part: &[u8]) -> u32 {
+    // RULE 21: of an earlier batch in the same slot it is none. A session that lost its last batches has their numbers again.
+    let mut name = [0; 16];
+    put(&mut name, 0, &batch.sequence.to_le_bytes());
+    put(&mut name, 8, &batch.session.to_le_bytes());
+    crc32c(part) ^ crc32c(&name)
 }
 
 impl LateHeader {
@@ -90,7 +93,7 @@ impl LateHeader {
         unseal(fixed, MAGIC, VERSION).ok()?;
         let mut late = decode_fields(fixed).ok()?;
         let mut rest = &slot[FIXED_BYTES..];
-        while let Some((entries, checksums, bytes)) = decode_part(late.header.sequence, rest) {
+        while let Some((entries, checksums, bytes)) = decode_part(&late.header, rest) {
             late.entries.extend(entries);
             late.checksums.extend(checksums);
             rest = &rest[bytes..];
@@ -116,11 +119,11 @@ fn decode_fields(fixed: &[u8]) -> Result<LateHeader, FormatError> {
 }
 
 /// The part that `bytes` begin with, and its length.
-fn decode_part(sequence: u64, bytes: &[u8]) -> Option<(Vec<Entry>, Vec<u32>, usize)> {
+fn decode_part(batch: &BatchHeader, bytes: &[u8]) -> Option<(Vec<Entry>, Vec<u32>, usize)> {
     let counts = (usize::from(u16_at(bytes, 0).ok()?), usize::from(u16_at(bytes, 2).ok()?));
     let end = PART_FIXED_BYTES + lists_bytes(counts.0, counts.1);
     let part = bytes.get(..end).filter(|_| counts.0 > 0)?;
-    if u32_at(bytes, end).ok()? != part_crc(sequence, part) {
+    if u32_at(bytes, end).ok()? != part_crc(batch, part) {
         return None;
     }
     let (entries, checksums) = decode_lists(&part[PART_FIXED_BYTES..], counts.0, counts.1).ok()?;
@@ -165,12 +168,11 @@ mod tests {
 
     /// A slot of a batch with parts of so many blocks each.
     fn slot(sequence: u64, parts: &[u32], slot: &mut [u8]) -> LateHeader {
-        let mut late = LateHeader {
-            offset_bytes: 1 << 20,
-            header: header(sequence),
-            entries: vec![],
-            checksums: vec![],
-        };
+        slot_of(header(sequence), parts, slot)
+    }
+
+    fn slot_of(header: BatchHeader, parts: &[u32], slot: &mut [u8]) -> LateHeader {
+        let mut late = LateHeader { offset_bytes: 1 << 20, header, entries: vec![], checksums: vec![] };
         slot[..FIXED_BYTES].copy_from_slice(&encode_slot(&late.header, late.offset_bytes));
         let (mut at, mut part) = (FIRST_PART_AT, vec![]);
         for (number, &blocks) in (0u32..).zip(parts) {
@@ -178,7 +180,7 @@ mod tests {
             let checksums: Vec<u32> = (0..blocks).map(|block| number * 1000 + block).collect();
             let mut encoded = EncodedEntries::default();
             encoded.extend(&entries);
-            encode_part(sequence, encoded.bytes_of(0..1), &checksums, &mut part);
+            encode_part(&late.header, encoded.bytes_of(0..1), &checksums, &mut part);
             slot[at..at + part.len()].copy_from_slice(&part);
             at += part.len();
             late.entries.extend(entries);
@@ -203,6 +205,12 @@ mod tests {
         let mut bytes = vec![0; LASTING_SLOT_BYTES];
         slot(9, &[1, 1, 1], &mut bytes);
         let late = slot(10, &[1], &mut bytes);
+        assert_eq!(LateHeader::decode(&bytes), Some(late));
+        // A session that does not have the last batch uses its number again.
+        let late = slot_of(BatchHeader { session: 4, ..header(10) }, &[], &mut bytes);
+        assert_eq!(LateHeader::decode(&bytes), None, "{late:?}");
+        slot_of(header(10), &[1, 1, 1], &mut bytes);
+        let late = slot_of(BatchHeader { session: 4, ..header(10) }, &[1], &mut bytes);
         assert_eq!(LateHeader::decode(&bytes), Some(late));
     }
 

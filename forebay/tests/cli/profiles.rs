@@ -442,6 +442,12 @@ const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
         "discards=4 remote=1 server_losses=20000 server_deaths=40 group_calls=4",
         "lab: strict order forgot a write that was under way when its server died, and was sent again",
     ),
+    (
+        "forebay",
+        "1500482",
+        "lasting=1 trickles=90",
+        "memory that outlived the process had a part of a batch that was lost, behind a newer batch of its number",
+    ),
 ];
 
 #[test]

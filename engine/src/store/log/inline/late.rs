@@ -371,10 +371,10 @@ impl Machine<LogStore> {
         if !is_owing {
             late.take_owed(&mut batch.checksums, memory);
         }
-        let Late { parts, slot_end, entries, .. } = &mut **late;
+        let Late { parts, slot_end, entries, fields, .. } = &mut **late;
         for part in parts.iter_mut().take_while(|part| part.is_done).filter(|part| !part.is_stored) {
             part.is_stored = true;
-            encode_part(sequence, entries.bytes_of(part.entries.clone()), &part.checksums, scratch);
+            encode_part(fields, entries.bytes_of(part.entries.clone()), &part.checksums, scratch);
             if !is_off {
                 memory.store_lasting(*slot_end, scratch);
             }
