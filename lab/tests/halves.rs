@@ -39,6 +39,26 @@ fn one_half_out() -> Result<World, Violation> {
     Ok(world)
 }
 
+/// Goal: where strict order begins after a half was lost, no write goes home past those before it. Method: the half fails while
+/// the order waits for a write; behind it another one is answered although the origin takes nothing.
+#[test]
+fn an_order_that_begins_on_one_half_is_kept() -> Result<(), Violation> {
+    let mut world = World::new(Setup { is_mirrored: true, ..Setup::new(1) });
+    world.run_dry()?;
+    world.fail_half(Half::Second, Failing::Once(Kind::Write));
+    let _loses_a_half = world.write(0, blocks(10, 4));
+    let begins = world.submit(0, RequestOp::SetOrder(true));
+    world.succeed(begins)?;
+    assert_eq!(world.standings(), [Standing::In, Standing::Out]);
+    world.begin_order();
+    world.hold(|io| io.is_origin(0, Kind::Write));
+    let next = world.write(0, blocks(10, 4));
+    world.succeed(next)?;
+    world.release();
+    world.run_dry()?;
+    world.expect_order()
+}
+
 #[test]
 fn an_old_half_alone_is_refused() {
     let mut world = one_half_out().expect("nothing is wrong");

@@ -91,6 +91,8 @@ impl<S: Store> Machine<S> {
             self.volume_mut(index).destage.set_order(Some(Box::new(ledger)));
             self.config.order =
                 self.composition_with_order(true).and_then(|c| Config::order_of(&c, &self.config));
+            // RULE 14: where a half went out meanwhile, writes go to the origin at once; they would overtake what is to go home.
+            self.follow_halves();
             S::record_home(self, index, published);
         }
         let flushed = self.barrier.flushed;
@@ -124,6 +126,7 @@ impl<S: Store> Machine<S> {
             }
             self.volume_mut(index).destage.set_order(None);
             self.config.order = None;
+            self.follow_halves();
         }
         self.end_order_change(index);
     }
