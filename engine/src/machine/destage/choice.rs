@@ -8,8 +8,6 @@ use crate::store::{Destaging, Durability, Lookup, Readiness};
 
 /// Blocks of one run at the most: 256 KiB.
 pub(super) const RUN_BLOCKS_MAX: u64 = 64;
-/// Blocks that a call looks at where nothing turns out to be dirty: 64 regions, or one of a volume of 64 TiB.
-const SWEEP_BLOCKS_MAX: u64 = 4096;
 
 /// The choice among the dirty blocks of one volume.
 pub(crate) struct Choice<'a, S> {
@@ -91,8 +89,8 @@ impl<S: Lookup + Durability + Destaging> Choice<'_, S> {
         let start = self.volume.destage.cursor;
         let mut at = start;
         let mut has_wrapped = false;
-        // Regions of so many blocks are looked at in one go, or one large region; the next call goes on from there.
-        let mut budget_blocks = SWEEP_BLOCKS_MAX;
+        // Regions looked at in one go; the next call goes on from there.
+        let mut budget = 64;
         loop {
             let next = self.volume.destage.map.next(at).filter(|&block| block < end);
             let Some(block) = next else {
@@ -103,12 +101,12 @@ impl<S: Lookup + Durability + Destaging> Choice<'_, S> {
                 at = 0;
                 continue;
             };
-            if (has_wrapped && block >= start) || budget_blocks == 0 {
+            if (has_wrapped && block >= start) || budget == 0 {
                 self.volume.destage.cursor = block;
                 return None;
             }
+            budget -= 1;
             let (region_first, region_end) = self.volume.destage.map.region_of(block);
-            budget_blocks = budget_blocks.saturating_sub(region_end - region_first);
             let mut is_clean = true;
             for candidate in region_first..region_end.min(end) {
                 let key = self.volume.key(candidate);
