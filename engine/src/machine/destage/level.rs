@@ -297,6 +297,18 @@ mod tests {
     }
 
     #[test]
+    fn a_run_beside_a_flood_is_followed_by_a_longer_pause() {
+        let pause_ns = |now: Nanos| {
+            let mut volume = written(2);
+            volume.destage.run_begins(64, now);
+            volume.destage.pause_after_run(0, false, now);
+            volume.destage.pause_until.since(now)
+        };
+        let later = NOW.plus(Nanos::SECOND);
+        assert_eq!(pause_ns(NOW), 4 * pause_ns(later), "the flood is over then");
+    }
+
+    #[test]
     fn a_large_copy_is_no_flood() {
         let mut volume = written(1);
         volume.destage.add_urgent(&[1, 2, 3]);

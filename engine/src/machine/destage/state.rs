@@ -21,7 +21,7 @@ const PAUSE_NS_MIN: u64 = 10 * Nanos::MILLISECOND;
 const LEISURE: u64 = 24;
 /// That while. An origin is left to readers if one came in it, and no write.
 const LEISURE_NS: u64 = 10 * Nanos::SECOND;
-/// The same where long writes go around the cache.
+/// So many times as long is the pause where long writes go around the cache.
 const LEISURE_IN_FLOOD: u64 = 4;
 /// Of the time without a write so much may pass in silence, up to a limit, before an origin counts as idle.
 const PATIENCE_ONE_IN: u64 = 32;
@@ -92,7 +92,7 @@ pub(crate) struct DestageState {
     long_grew: (u64, Nanos),
     /// The time at which the last burst of long writes began.
     burst_began: Nanos,
-    /// Blocks of long writes before.
+    /// `long_blocks` before that.
     burst_before: u64,
     /// The time at which the last run began.
     run_began: Nanos,
@@ -103,7 +103,7 @@ pub(crate) struct DestageState {
     /// Those, and blocks that had been hit, until clients last wrote nothing for a while.
     long_before: u64,
     hits_before: u64,
-    /// They came within a short time, and were much for the cache.
+    /// Much of what the cache holds came in long writes within a short time, and clients did not rest since.
     is_quick: bool,
     /// See [`DestageState::is_overrun`].
     is_overrun: bool,
