@@ -297,15 +297,17 @@ mod tests {
     }
 
     #[test]
-    fn a_run_beside_a_flood_is_followed_by_a_longer_pause() {
-        let pause_ns = |now: Nanos| {
-            let mut volume = written(2);
+    fn a_run_beside_a_quick_flood_is_followed_by_a_longer_pause() {
+        let pause_ns = |took_ns, now: Nanos| {
+            let mut volume = written_within(2 * CACHE_BLOCKS, took_ns);
             volume.destage.run_begins(64, now);
             volume.destage.pause_after_run(0, false, now);
             volume.destage.pause_until.since(now)
         };
         let later = NOW.plus(Nanos::SECOND);
-        assert_eq!(pause_ns(NOW), 4 * pause_ns(later), "the flood is over then");
+        let (quick_ns, slow_ns) = (Nanos::SECOND, 16 * Nanos::SECOND);
+        assert_eq!(pause_ns(quick_ns, NOW), 4 * pause_ns(quick_ns, later), "the flood is over then");
+        assert_eq!(pause_ns(slow_ns, NOW), pause_ns(slow_ns, later), "it comes slowly");
     }
 
     #[test]

@@ -106,7 +106,7 @@ impl<S: Store> Machine<S> {
             let destage = &self.volume(index).destage;
             let pressure = S::pressure(self);
             // Long writes go around a full cache, and nobody waits for room in it: a flush would hold them up.
-            let is_passed_by = destage.is_flood_under_way(self.now) && !pressure.has_waiting;
+            let is_passed_by = destage.is_quick_flood_under_way(self.now) && !pressure.has_waiting;
             let is_needed = destage.drains > 0 || pressure.is_short && !is_passed_by;
             // A flush disturbs nobody while clients are silent.
             let is_silent =

@@ -21,7 +21,7 @@ const PAUSE_NS_MIN: u64 = 10 * Nanos::MILLISECOND;
 const LEISURE: u64 = 24;
 /// That while. An origin is left to readers if one came in it, and no write.
 const LEISURE_NS: u64 = 10 * Nanos::SECOND;
-/// So many times as long is the pause where long writes go around the cache.
+/// So many times as long is the pause in a quick flood.
 const LEISURE_IN_FLOOD: u64 = 4;
 /// Of the time without a write so much may pass in silence, up to a limit, before an origin counts as idle.
 const PATIENCE_ONE_IN: u64 = 32;
@@ -306,6 +306,12 @@ impl DestageState {
         self.is_flooded && now.since(self.flooded_at) < FLOOD_NS
     }
 
+    /// Whether that is a flood that came within a short time: it ends as soon, and the room can be made behind it. Where long
+    /// writes go on for ever, all room there will be is made beside them.
+    pub fn is_quick_flood_under_way(&self, now: Nanos) -> bool {
+        self.is_quick && self.is_flood_under_way(now)
+    }
+
     /// Notes how short of room the cache is, and how many blocks were hit.
     pub fn note_pressure(&mut self, pressure: Pressure, hit_blocks: u64) {
         self.is_flooded &= pressure.held_permille >= FLOODED_PERMILLE;
@@ -356,13 +362,13 @@ impl DestageState {
 
     /// Sets the pause after a run. While clients are busy the origin rests for as long as the run took, at least for
     /// a slow disk's seek, and as long again for each of the `held_up` requests that the run held up. Where clients have read
-    /// and not written for a while, or write around the cache, the room that a run makes is for times to come alone, and may
-    /// take longer.
+    /// and not written for a while, or write around the cache for a short time, the room that a run makes is for times to come
+    /// alone, and may take longer.
     pub fn pause_after_run(&mut self, held_up: u64, was_read: bool, now: Nanos) {
         let pause_ns = now.since(self.run_began).max(PAUSE_NS_MIN);
         let times = match was_read && now.since(self.grew.1) >= LEISURE_NS {
             true => LEISURE,
-            false if self.is_flood_under_way(now) => LEISURE_IN_FLOOD,
+            false if self.is_quick_flood_under_way(now) => LEISURE_IN_FLOOD,
             false => 1,
         };
         self.pause_until = now.plus(pause_ns.saturating_mul(times * (1 + held_up)).min(PAUSE_NS_MAX));
