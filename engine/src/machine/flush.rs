@@ -268,6 +268,7 @@ impl<S: Store> Machine<S> {
         self.volume_mut(volume_index).origin.end_flush(epoch, result.is_ok(), now);
         match result {
             Ok(()) => {
+                self.volume_mut(volume_index).guard.origin_flushed(epoch);
                 self.origin_worked(volume_index, OriginWork::Flush);
                 self.destaged_durably(volume_index);
             }

@@ -22,6 +22,7 @@
 //! Every shared, merging, exclusive, beside, destaging and home hold counts as a *change* of its region when it
 //! begins and when it ends. A fill compares the count (hazard 1); one that waits after that has its blocks watched.
 
+use crate::machine::unflushed::Unflushed;
 use crate::mutation::{Mutation, Mutations};
 use crate::number::{index_wide, to_u32, wide};
 use crate::units::SectorRange;
@@ -173,6 +174,8 @@ pub struct Guard {
     beside: BTreeMap<u64, u64>,
     /// The blocks of destaging and home holds: first ones, and ends.
     homebound: BTreeMap<u64, u64>,
+    /// What was written to the origin and is not flushed.
+    unflushed: Unflushed,
     /// The watches, oldest first.
     watches: Vec<Watch>,
     last_watch: u64,
@@ -192,6 +195,7 @@ impl Guard {
             slots,
             beside: BTreeMap::new(),
             homebound: BTreeMap::new(),
+            unflushed: Unflushed::default(),
             watches: Vec::new(),
             last_watch: 0,
             mutations: Mutations::NONE,
@@ -334,6 +338,7 @@ impl Guard {
     #[must_use]
     pub fn is_origin_flushed(&self, blocks: Blocks, flushed_epoch: u64) -> bool {
         self.slots_of(blocks).all(|at| self.slots[at].origin_epoch <= flushed_epoch)
+            || !self.unflushed.has_any(blocks, flushed_epoch)
     }
 
     /// Begins a hold, if it could begin now; returns whether it did. For holds of clients' changes.
@@ -410,7 +415,13 @@ impl Guard {
             let slot = &mut self.slots[at];
             slot.origin_epoch = slot.origin_epoch.max(epoch);
         }
+        self.unflushed.note(blocks, epoch);
         self.tell_watches(blocks);
+    }
+
+    /// Notes that a flush of the origin covered all writes up to an epoch.
+    pub fn origin_flushed(&mut self, epoch: u64) {
+        self.unflushed.flushed(epoch);
     }
 
     /// Watches blocks for as long as a fill of them waits. A stamp covers whole regions, so that any change nearby
@@ -441,7 +452,7 @@ impl Guard {
     /// flushed since (`flushed_epoch` is the last epoch that was).
     #[must_use]
     pub fn stamp(&self, blocks: Blocks, flushed_epoch: u64) -> Option<Stamp> {
-        let mut changes = 0u32;
+        let (mut changes, mut is_near_unflushed) = (0u32, false);
         for at in self.slots_of(blocks) {
             let slot = &self.slots[at];
             let is_changing = slot.is_held(Hold::Shared)
@@ -451,12 +462,13 @@ impl Guard {
             if is_changing && !self.mutations.has(Mutation::FillDuringChange) {
                 return None;
             }
-            // RULE 2: what the origin has not flushed it may lose in a power cut: it does not enter the cache
-            // as clean.
-            if slot.origin_epoch > flushed_epoch && !self.mutations.has(Mutation::FillOverUnflushedOrigin) {
-                return None;
-            }
+            is_near_unflushed |= slot.origin_epoch > flushed_epoch;
             changes = changes.wrapping_add(slot.changes);
+        }
+        // RULE 2: what the origin has not flushed it may lose in a power cut: it does not enter the cache as clean.
+        let is_unflushed = is_near_unflushed && self.unflushed.has_any(blocks, flushed_epoch);
+        if is_unflushed && !self.mutations.has(Mutation::FillOverUnflushedOrigin) {
+            return None;
         }
         Some(Stamp { first: blocks.first, count: NonZeroU32::new(to_u32(blocks.count))?, changes })
     }
@@ -602,9 +614,12 @@ mod tests {
     fn no_stamp_over_unflushed_origin_writes() {
         let mut guard = Guard::new(6);
         guard.origin_written(blocks(5, 1), 3);
-        assert_eq!(guard.stamp(blocks(0, 1), 2), None);
-        assert!(guard.stamp(blocks(0, 1), 3).is_some());
-        assert!(guard.stamp(blocks(16, 1), 2).is_some());
+        assert_eq!(guard.stamp(blocks(0, 6), 2), None);
+        assert!(guard.stamp(blocks(0, 6), 3).is_some());
+        assert!(guard.stamp(blocks(0, 5), 2).is_some(), "beside it in the region");
+        assert!(guard.stamp(blocks(5 + 16 * 64, 1), 2).is_some(), "in the slot of its region");
+        guard.origin_flushed(3);
+        assert!(guard.stamp(blocks(0, 6), 3).is_some());
     }
 
     #[test]

@@ -38,6 +38,7 @@ pub(crate) mod share_queue;
 pub(crate) mod slow_cache;
 pub(crate) mod split;
 pub(crate) mod superblock;
+mod unflushed;
 pub(crate) mod volume;
 pub(crate) mod volumes;
 pub mod warm;
