@@ -1,7 +1,7 @@
 //! Replies as a client hears them: simple or in chunks, in whatever order they come.
 //!
 //! The parser trusts nothing: each reply must be to a request that is under way, and the pieces of a read's data must
-//! make up its range exactly once. Data goes straight to where it is wanted. An input that has no more for now may
+//! make up its range exactly once, in a bounded number of chunks. Data goes straight to where it is wanted. An input that has no more for now may
 //! say so anywhere, even in the middle of a number: the parser goes on from there when it is called again.
 
 use crate::nbd::client::ClientError;
@@ -12,6 +12,7 @@ use crate::nbd::wire::protocol::{
     STRUCTURED_REPLY_MAGIC,
 };
 use engine::effect::Errno;
+use engine::units::SECTOR_BYTES;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read};
 
@@ -64,6 +65,8 @@ struct Partial {
     /// The stretches of the range that have come: their ends by their starts. Pieces that meet are one stretch.
     stretches: BTreeMap<u32, u32>,
     error: Option<Errno>,
+    /// Chunks so far that told of errors.
+    errors: u64,
 }
 
 impl Partial {
@@ -78,6 +81,13 @@ impl Partial {
         end = self.stretches.remove(&end).unwrap_or(end);
         self.stretches.insert(start, end);
         true
+    }
+
+    /// Whether it is in more parts than a server has reason to send: a hole in each second sector, an error in each one.
+    /// Stretches are kept, and errors could come for ever.
+    fn is_endless(&self, read_bytes: u32) -> bool {
+        let sectors = u64::from(read_bytes) / SECTOR_BYTES;
+        self.stretches.len() as u64 > sectors / 2 + 1 || self.errors > sectors + 1
     }
 
     /// Whether all of `len_bytes` has come.
@@ -208,7 +218,9 @@ impl Replies {
         let partial = self.partial.remove(&cookie).unwrap_or_default();
         let mut piece = Piece::new(cookie, asked.read_bytes, partial, is_last);
         match content {
-            Content::None => {}
+            Content::None if is_last => {}
+            // It can only end a reply; without this check a server could send them for ever.
+            Content::None => return Err(ClientError::Parts { cookie }),
             Content::Data { offset_bytes, len_bytes } => {
                 (piece.from, piece.to) = piece.place(asked, offset_bytes, len_bytes)?;
             }
@@ -218,8 +230,12 @@ impl Replies {
             }
             Content::Error { errno, skipped_bytes } => {
                 piece.partial.error = piece.partial.error.or(Some(errno));
+                piece.partial.errors += 1;
                 piece.skipped_bytes = skipped_bytes;
             }
+        }
+        if piece.partial.is_endless(asked.read_bytes) {
+            return Err(ClientError::Parts { cookie });
         }
         Ok(piece)
     }

@@ -75,6 +75,81 @@ fn pieces_that_meet_are_one() {
     assert!(partial.is_whole(1 << 20) && partial.stretches.len() == 1);
 }
 
+/// A read of 64 KiB, and a server that answers with the same kind of chunk again and again.
+struct Long;
+
+impl Requests for Long {
+    fn asked(&mut self, _: u64) -> Option<Asked> {
+        Some(Asked { offset_bytes: 0, read_bytes: 64 << 10 })
+    }
+
+    fn take(&mut self, _: u64, _: u32, len_bytes: u32, input: &mut impl Read) -> io::Result<usize> {
+        input.read(&mut vec![0; len_bytes as usize])
+    }
+
+    fn zero(&mut self, _: u64, _: u32, _: u32) {}
+}
+
+/// An input that makes up chunk after chunk, at most so many.
+struct Endless<F> {
+    next: F,
+    chunks: u64,
+    chunks_max: u64,
+    rest: Vec<u8>,
+}
+
+impl<F: FnMut(u64) -> Vec<u8>> Read for Endless<F> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.rest.is_empty() {
+            assert!(self.chunks < self.chunks_max, "no reply has so many chunks");
+            self.rest = (self.next)(self.chunks);
+            self.chunks += 1;
+        }
+        let some = into.len().min(self.rest.len());
+        into[..some].copy_from_slice(&self.rest[..some]);
+        self.rest.drain(..some);
+        Ok(some)
+    }
+}
+
+#[test]
+fn a_reply_without_end_is_refused() {
+    let none: fn(u64) -> Vec<u8> = |_| chunk(0, REPLY_TYPE_NONE, &[]);
+    let error: fn(u64) -> Vec<u8> =
+        |_| chunk(0, REPLY_TYPE_ERROR, &[&5_u32.to_be_bytes(), &0_u16.to_be_bytes()]);
+    // Each second byte, so that no piece meets another one.
+    let apart: fn(u64) -> Vec<u8> = |at| data(0, 2 * at, b"x");
+    for (next, chunks_max) in [(none, 1), (error, 130), (apart, 66)] {
+        let mut input = Endless { next, chunks: 0, chunks_max, rest: Vec::new() };
+        let heard = Replies::default().hear(&mut input, &mut Long);
+        assert!(matches!(heard, Err(ClientError::Parts { cookie: 1 })), "{heard:?}");
+    }
+}
+
+/// A server may tell of each second sector that it is a hole, and of each sector that it cannot be read.
+#[test]
+fn a_reply_in_sectors_is_heard() {
+    let sectors = 128_u64;
+    let hole = |at: u64| {
+        chunk(0, REPLY_TYPE_OFFSET_HOLE, &[&(at * SECTOR_BYTES).to_be_bytes(), &512_u32.to_be_bytes()])
+    };
+    let holes = (0..sectors).step_by(2).map(hole);
+    let rest = (1..sectors).step_by(2).map(|at| data(0, at * SECTOR_BYTES, &[7; 512]));
+    let errors = (0..sectors).map(|at| {
+        let words: [&[u8]; 3] =
+            [&5_u32.to_be_bytes(), &0_u16.to_be_bytes(), &(at * SECTOR_BYTES).to_be_bytes()];
+        chunk(0, REPLY_TYPE_ERROR_OFFSET, &words)
+    });
+    let end = chunk(REPLY_FLAG_DONE, REPLY_TYPE_NONE, &[]);
+    for (parts, result) in
+        [(holes.chain(rest).collect::<Vec<_>>(), Ok(())), (errors.collect(), Err(Errno::IO))]
+    {
+        let bytes = [parts.concat(), end.clone()].concat();
+        let heard = Replies::default().hear(&mut &bytes[..], &mut Long);
+        assert_eq!(heard.expect("a whole reply"), Ending { cookie: 1, result });
+    }
+}
+
 #[test]
 fn a_second_answer_is_an_answer_to_nothing() {
     let mut table = Table::new();

@@ -13,7 +13,7 @@ use crate::nbd::wire::protocol::{
 use crate::nbd::wire::{RawRequest, encode_request};
 use engine::effect::Errno;
 use engine::remote::places::{self, Place, Places};
-use engine::units::{BLOCK_BYTES, payload_checksum};
+use engine::units::{BLOCK_BYTES, Nanos, payload_checksum};
 use rustix::io::retry_on_intr;
 use rustls::StreamOwned;
 use std::io::{self, Read, Write};
@@ -30,6 +30,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for an answer of the disk behind a server that has shaken hands. A cluster that lost a node answers when it
 /// has noticed (Ceph: after 20 s) and agreed on who goes on.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest wait for all of a handshake, or for all of an answer: a server may send a byte of it now and then.
+const WHOLE_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 /// A server whose host says nothing for about this long counts as gone.
 const SILENCE: Duration = Duration::from_secs(15);
 /// `NBD_REP_ERR_POLICY`: the server's settings forbid it.
@@ -66,7 +68,8 @@ pub(super) fn dial(uri: &NbdUri) -> Result<Dialed, DialError> {
     socket.set_timeout(Some(HANDSHAKE_TIMEOUT)).map_err(unreachable)?;
     let refused =
         |error: ClientError| DialError::Refused { server: server.clone(), reason: reason(&error, uri) };
-    negotiation::greet(&mut socket).map_err(refused)?;
+    let start = clock::now();
+    negotiation::greet(&mut Timed { stream: &mut socket, start, limit: WHOLE_TIMEOUT }).map_err(refused)?;
     let mut channel = match tls {
         None => Channel::Plain(socket),
         Some(connection) => {
@@ -78,7 +81,8 @@ pub(super) fn dial(uri: &NbdUri) -> Result<Dialed, DialError> {
             Channel::Secure(Box::new(secure))
         }
     };
-    let info = negotiation::enter(&mut channel, &uri.export, true).map_err(refused)?;
+    let mut timed = Timed { stream: &mut channel, start, limit: WHOLE_TIMEOUT };
+    let info = negotiation::enter(&mut timed, &uri.export, true).map_err(refused)?;
     channel.socket().set_timeout(Some(ANSWER_TIMEOUT)).map_err(unreachable)?;
     Ok(Dialed { channel, info })
 }
@@ -190,6 +194,32 @@ pub(super) fn lost_because(error: &ClientError) -> String {
     }
 }
 
+/// A stream from which nothing is read any more after a limit of time.
+struct Timed<'s, S> {
+    stream: &'s mut S,
+    start: Nanos,
+    limit: Duration,
+}
+
+impl<S: Read> Read for Timed<'_, S> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if u128::from(clock::now().since(self.start)) > self.limit.as_nanos() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.read(bytes)
+    }
+}
+
+impl<S: Write> Write for Timed<'_, S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
 /// A request that is alone on a connection that is not in use yet.
 struct Alone<'b> {
     asked: Asked,
@@ -228,7 +258,8 @@ impl Dialed {
         let request = RawRequest { flags: 0, command, cookie: 1, offset_bytes, len_bytes };
         self.channel.write_all(&encode_request(&request))?;
         let asked = Asked { offset_bytes, read_bytes: len_bytes };
-        let ending = Replies::default().hear(&mut self.channel, &mut Alone { asked, into })?;
+        let mut timed = Timed { stream: &mut self.channel, start: clock::now(), limit: WHOLE_TIMEOUT };
+        let ending = Replies::default().hear(&mut timed, &mut Alone { asked, into })?;
         Ok(ending.result)
     }
 
@@ -310,6 +341,25 @@ mod tests {
         assert_eq!(plain(&error), "connection timed out");
         drop(listener);
         assert!(connect_unix(&path, CONNECT_TIMEOUT).is_err(), "nobody listens");
+    }
+
+    #[test]
+    fn a_server_that_trickles_is_not_waited_for_for_ever() {
+        let mut trickle = io::repeat(0);
+        let mut timed = Timed { stream: &mut trickle, start: clock::now(), limit: Duration::from_millis(10) };
+        let error = io::copy(&mut timed, &mut io::sink()).expect_err("the time is over");
+        assert!(is_silence(&ClientError::Socket(error)), "it counts as a server that does not answer");
+    }
+
+    #[test]
+    fn parts_without_end_are_said_in_one_line() {
+        let uri: NbdUri = crate::nbd::uri::parse("nbd://host/disk").expect("a URI");
+        let error =
+            settle(Err(ClientError::Parts { cookie: 1 }), &uri, "be read").expect_err("it is refused");
+        assert_eq!(
+            error.to_string(),
+            "host:10809 does not keep to the protocol: The reply with cookie 0x1 has more parts than it may"
+        );
     }
 
     #[test]

@@ -72,6 +72,12 @@ pub enum ClientError {
         /// The read.
         cookie: u64,
     },
+    /// A reply in more parts than its request can have.
+    #[error("The reply with cookie {cookie:#x} has more parts than it may")]
+    Parts {
+        /// The request.
+        cookie: u64,
+    },
 }
 
 impl ClientError {
