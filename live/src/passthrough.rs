@@ -7,9 +7,9 @@ use engine::engine::Busy;
 use engine::memory::{Memory, Slice};
 use engine::units::{Nanos, SECTOR_BYTES, SectorRange, VolumeIndex};
 use slab::Slab;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-/// A request under way at its origin.
+/// A request under way at its origin, which is no flush.
 struct Passing {
     id: RequestId,
     volume: VolumeIndex,
@@ -20,12 +20,27 @@ struct Passing {
     may_refuse: bool,
 }
 
+/// An operation under way at an origin.
+enum Flight {
+    One(Passing),
+    /// The only flush that its origin is asked for.
+    Flush(VolumeIndex),
+}
+
+/// The flushes of an origin. Those that come while one is under way are not covered by it, and share the next one.
+#[derive(Default)]
+struct Flushes {
+    under_way: Vec<RequestId>,
+    waiting: Vec<RequestId>,
+}
+
 /// A server of origins as they are: for a volume whose cache is missing, and as the yardstick of measurements. Of the
 /// operator's requests it knows [`RequestOp::Stop`], and [`RequestOp::Drain`] and [`RequestOp::CancelDrain`], which
 /// have nothing to do.
 #[derive(Default)]
 pub struct Passthrough {
-    passing: Slab<Passing>,
+    flights: Slab<Flight>,
+    flushes: BTreeMap<VolumeIndex, Flushes>,
     effects: VecDeque<Effect>,
     stopping: Option<RequestId>,
 }
@@ -39,7 +54,7 @@ impl Passthrough {
 
     fn reply(&mut self, id: RequestId, result: Result<(), Errno>) {
         self.effects.push_back(Effect::Reply { id, result });
-        if self.passing.is_empty()
+        if self.flights.is_empty()
             && let Some(id) = self.stopping.take()
         {
             self.effects.push_back(Effect::Reply { id, result: Ok(()) });
@@ -48,8 +63,42 @@ impl Passthrough {
 
     fn pass(&mut self, passing: Passing, op: IoOp) {
         let target = Target::Origin(passing.volume);
-        let id = IoId(self.passing.insert(passing) as u64);
+        let id = IoId(self.flights.insert(Flight::One(passing)) as u64);
         self.effects.push_back(Effect::Io(Io { id, target, op }));
+    }
+
+    /// Answers a request when a flush has ended that begins from now on.
+    fn flush(&mut self, id: RequestId, volume: VolumeIndex) {
+        let flushes = self.flushes.entry(volume).or_default();
+        flushes.waiting.push(id);
+        if flushes.under_way.is_empty() {
+            self.begin_flush(volume);
+        }
+    }
+
+    /// Begins a flush for all that wait for one.
+    fn begin_flush(&mut self, volume: VolumeIndex) {
+        let flushes = self.flushes.entry(volume).or_default();
+        flushes.under_way = std::mem::take(&mut flushes.waiting);
+        if !flushes.under_way.is_empty() {
+            let id = IoId(self.flights.insert(Flight::Flush(volume)) as u64);
+            self.effects.push_back(Effect::Io(Io { id, target: Target::Origin(volume), op: IoOp::Flush }));
+        }
+    }
+
+    fn end_flush(&mut self, volume: VolumeIndex, result: Result<(), Errno>) {
+        let flushes = self.flushes.entry(volume).or_default();
+        let mut ended = std::mem::take(&mut flushes.under_way);
+        if result.is_err() {
+            // What it lost may be what they are to cover, and a device tells of that once.
+            ended.append(&mut flushes.waiting);
+        }
+        self.begin_flush(volume);
+        if let Some(last) = ended.pop() {
+            let replies = ended.into_iter().map(|id| Effect::Reply { id, result });
+            self.effects.extend(replies);
+            self.reply(last, result);
+        }
     }
 }
 
@@ -84,7 +133,7 @@ impl Core for Passthrough {
                 memory.release(into.buffer);
                 self.reply(id, Err(Errno::OPNOTSUPP));
             }
-            RequestOp::Flush => self.pass(passing(None, false), IoOp::Flush),
+            RequestOp::Flush => self.flush(id, volume),
             RequestOp::Discard { range, fua } => self.pass(
                 passing(None, fua),
                 IoOp::Discard { offset_bytes: offset_bytes(range), len_bytes: len_bytes(range) },
@@ -99,7 +148,7 @@ impl Core for Passthrough {
             | RequestOp::SetOrder(_)
             | RequestOp::SetRoom(_)
             | RequestOp::SetWearBudget(_) => self.reply(id, Ok(())),
-            RequestOp::Stop if self.passing.is_empty() => self.reply(id, Ok(())),
+            RequestOp::Stop if self.flights.is_empty() => self.reply(id, Ok(())),
             RequestOp::Stop => self.stopping = Some(id),
             RequestOp::SetMode(_)
             | RequestOp::SetSize(_)
@@ -116,7 +165,10 @@ impl Core for Passthrough {
     }
 
     fn complete(&mut self, _now: Nanos, io: IoId, result: Result<(), Errno>, memory: &mut Pool) {
-        let passing = self.passing.remove(usize::try_from(io.0).expect("an id of ours"));
+        let passing = match self.flights.remove(usize::try_from(io.0).expect("an id of ours")) {
+            Flight::One(passing) => passing,
+            Flight::Flush(volume) => return self.end_flush(volume, result),
+        };
         let result = match result {
             Err(Errno::OPNOTSUPP) if passing.may_refuse => Ok(()),
             other => other,
@@ -125,8 +177,7 @@ impl Core for Passthrough {
             memory.release(slice.buffer);
         }
         if passing.flush_after && result.is_ok() {
-            let flush = Passing { slice: None, flush_after: false, may_refuse: false, ..passing };
-            self.pass(flush, IoOp::Flush);
+            self.flush(passing.id, passing.volume);
         } else {
             self.reply(passing.id, result);
         }
@@ -140,5 +191,78 @@ impl Core for Passthrough {
 
     fn deadline(&self) -> Option<Nanos> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VOLUME: VolumeIndex = VolumeIndex(0);
+
+    struct Scene {
+        core: Passthrough,
+        memory: Pool,
+    }
+
+    impl Scene {
+        fn new() -> Scene {
+            Scene { core: Passthrough::new(), memory: Pool::new(1 << 20).expect("memory") }
+        }
+
+        fn ask(&mut self, id: u64, op: RequestOp) {
+            let request = Request { id: RequestId(id), volume: VOLUME, op };
+            self.core.submit(Nanos(0), request, &mut self.memory).expect("it takes all");
+        }
+
+        fn complete(&mut self, io: IoId, result: Result<(), Errno>) {
+            self.core.complete(Nanos(0), io, result, &mut self.memory);
+        }
+
+        /// The flushes that are begun now, and the answers that are given.
+        fn news(&mut self) -> (Vec<IoId>, Vec<(u64, bool)>) {
+            let (mut flushes, mut answers) = (Vec::new(), Vec::new());
+            while let Some(effect) = self.core.poll_effect(&mut self.memory) {
+                match effect {
+                    Effect::Io(Io { id, op: IoOp::Flush, .. }) => flushes.push(id),
+                    Effect::Reply { id, result } => answers.push((id.0, result.is_ok())),
+                    _ => {}
+                }
+            }
+            (flushes, answers)
+        }
+    }
+
+    #[test]
+    fn flushes_that_wait_share_the_next_one() {
+        let mut scene = Scene::new();
+        for id in 1..=4 {
+            scene.ask(id, RequestOp::Flush);
+        }
+        let (flushes, answers) = scene.news();
+        assert_eq!((flushes.len(), answers.len()), (1, 0), "an origin has one flush at a time");
+        scene.complete(flushes[0], Ok(()));
+        let (flushes, answers) = scene.news();
+        assert_eq!(answers, [(1, true)], "the others came after it had begun");
+        assert_eq!(flushes.len(), 1, "they share one");
+        scene.ask(5, RequestOp::Stop);
+        scene.complete(flushes[0], Ok(()));
+        assert_eq!(scene.news(), (vec![], vec![(2, true), (3, true), (4, true), (5, true)]));
+    }
+
+    #[test]
+    fn a_flush_that_fails_is_told_to_all_that_wait() {
+        let mut scene = Scene::new();
+        for id in 1..=3 {
+            scene.ask(id, RequestOp::Flush);
+        }
+        let (flushes, _) = scene.news();
+        scene.complete(flushes[0], Err(Errno::IO));
+        let (flushes, mut answers) = scene.news();
+        answers.sort_unstable();
+        assert_eq!(answers, [(1, false), (2, false), (3, false)], "an origin tells of its loss once");
+        assert!(flushes.is_empty(), "nobody waits for another one");
+        scene.ask(4, RequestOp::Flush);
+        assert_eq!(scene.news().0.len(), 1, "a later one has a flush of its own");
     }
 }
