@@ -5,8 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// Files in a block device's sysfs directory that may hold a name of the device itself.
-const NAMES: [&str; 8] =
-    ["wwid", "device/wwid", "uuid", "dm/uuid", "md/uuid", "serial", "device/serial", "device/vpd_pg80"];
+const NAMES: [&str; 7] = ["wwid", "device/wwid", "uuid", "dm/uuid", "md/uuid", "serial", "device/serial"];
 
 /// The identity of a block device: its world-wide name or serial number, and where on it the
 /// partition begins. Empty if it has none.
