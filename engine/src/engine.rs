@@ -7,6 +7,7 @@ use crate::limits::Config;
 use crate::machine::guard::Blocks;
 pub use crate::machine::scrub::{Bad, Scrubbed};
 use crate::machine::volume::Volume;
+use crate::machine::volumes::Volumes;
 pub use crate::machine::warm::{CachedRun, Cursor};
 use crate::machine::{Machine, Start};
 use crate::memory::Memory;
@@ -152,6 +153,12 @@ impl Engine {
         }
     }
 
+    /// Whether a change of the volume's order waits until all is home.
+    #[must_use]
+    pub fn is_order_changing(&self, volume: VolumeIndex) -> bool {
+        self.volumes()[volume.at()].as_ref().is_some_and(|volume| volume.destage.order_changes > 0)
+    }
+
     /// Calls `visit` with cached blocks, from a place in the tables on: those of `steps` rows, or a few more. Returns where
     /// to go on; `None` at the end. Takes time in proportion to `steps`.
     pub fn visit_cached(&self, from: Cursor, steps: u32, visit: &mut dyn FnMut(CachedRun)) -> Option<Cursor> {
@@ -225,11 +232,14 @@ impl Engine {
     /// Clients' reads of a volume's origin that are under way.
     #[must_use]
     pub fn client_reads_under_way(&self, volume: VolumeIndex) -> u32 {
-        let volumes = match &self.0 {
+        self.volumes()[volume.at()].as_ref().map_or(0, |volume| volume.origin.client_reads)
+    }
+
+    fn volumes(&self) -> &Volumes {
+        match &self.0 {
             Inner::Log(machine) => &machine.volumes,
             Inner::Slots(machine) => &machine.volumes,
-        };
-        volumes[volume.at()].as_ref().map_or(0, |volume| volume.origin.client_reads)
+        }
     }
 
     /// The blocks that the cache holds of a volume, in rising order. Takes time and memory in proportion to

@@ -18,6 +18,8 @@ use std::sync::PoisonError;
 /// A volume as it would be after the settings that were looked at.
 struct Outlook {
     composition: Composition,
+    /// A change of its order waits until all is home.
+    is_order_changing: bool,
     mode: WriteMode,
     kept: Vec<Kept>,
 }
@@ -68,10 +70,10 @@ impl Running {
             let superblock = engine.superblock();
             let mode = superblock.volumes[index.at()].as_ref().map(|record| record.mode);
             // It has the order of now, which the start did not know.
-            Composition::of(superblock).ok().zip(mode)
+            Some((Composition::of(superblock).ok()?, mode?, engine.is_order_changing(index)))
         })?;
-        let (composition, mode) = of_superblock.context("the volume is gone")?;
-        Ok(Outlook { composition, mode, kept: Vec::new() })
+        let (composition, mode, is_order_changing) = of_superblock.context("the volume is gone")?;
+        Ok(Outlook { composition, is_order_changing, mode, kept: Vec::new() })
     }
 
     fn look_at(&self, served: &Served, setting: Setting, outlook: &mut Outlook) -> Result<()> {
@@ -79,6 +81,13 @@ impl Running {
         let identity = &era.identity;
         match setting {
             Setting::Mode(mode) => {
+                if outlook.is_order_changing && mode != WriteMode::Writeback {
+                    bail!(
+                        "the order of volume {} is being changed, which waits until everything is home; set mode={} after that",
+                        served.name,
+                        mode.name()
+                    );
+                }
                 check_mode(&identity.profile, &outlook.composition, identity.ephemeral, mode)?;
                 if let Some(origin) = &served.origin {
                     origin::check_mode(origin, mode)?;
@@ -153,16 +162,21 @@ impl Running {
             self.claim(origin, mode)?;
         }
         let _held = self.note_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_read_only = mode == WriteMode::Readonly;
         self.record.change_volume(served.id.0, |note| {
             note.may_be_dirty |= mode == WriteMode::Writeback;
-            note.read_only = mode == WriteMode::Readonly;
+            note.read_only &= is_read_only;
+        })?;
+        self.request(served, ControlOp::SetMode(mode), "cannot set the mode")?;
+        // HAZARD 9: a cache that only reads lets others have its origin.
+        self.record.change_volume(served.id.0, |note| {
+            note.read_only = is_read_only;
             if let Some(record) = &mut note.record {
                 mode.name().clone_into(&mut record.mode);
             }
         })?;
-        self.request(served, ControlOp::SetMode(mode), "cannot set the mode")?;
         self.handle
-            .set_read_only(served.index, mode == WriteMode::Readonly)
+            .set_read_only(served.index, is_read_only)
             .with_context(|| format!("cannot announce the mode of volume {}", served.name))
     }
 

@@ -63,7 +63,36 @@ fn an_origin_that_fails_writes_gets_them_later() {
     daemon.stop();
 }
 
-/// An origin that has lost its end gives errors there, and only there.
+/// A mode that does not go with a change of order that waits is refused in words, and nothing is noted of it.
+#[test]
+fn a_mode_beside_an_order_that_waits_is_refused_in_words() {
+    let site = Site::new("order-waits");
+    let origin = site.file("origin", 96 * MIB);
+    let cache = site.file("cache", 64 * MIB);
+    site.run(&["create", "--origin", &origin, "--cache", &cache, "--name", "disk"]);
+    let daemon = Daemon::start(&site, &cache, &[]);
+    daemon.limit_file_size(Some(80 * MIB));
+    let mut client = connect(&daemon, "disk");
+    write(&mut client, 84 * MIB, 1).expect("the cache takes it");
+    client.flush().expect("the daemon answers").expect("the cache can be flushed");
+    site.wait_for_status(&cache, "the origin fails", |status| {
+        status["volumes"][0]["state"] == "origin-failing"
+    });
+    std::thread::scope(|scope| {
+        let order = scope.spawn(|| site.try_run(&["set", &cache, "disk", "order=strict"]));
+        std::thread::sleep(Duration::from_secs(2));
+        assert!(!order.is_finished(), "it waits for the origin");
+        let message = site.refused(&["set", &cache, "disk", "mode=readonly"]);
+        assert!(message.contains("the order of volume disk is being changed"), "{message}");
+        assert!(message.contains("set mode=readonly after that"), "{message}");
+        daemon.limit_file_size(None);
+        assert!(order.join().expect("it ends").status.success(), "the origin took everything");
+    });
+    site.run(&["set", &cache, "disk", "order=free", "mode=readonly"]);
+    drop(client);
+    daemon.stop();
+}
+
 /// A stop gives what waits for an origin that fails a few seconds, and no more: the origin would count as absent after 30 s
 /// only.
 #[test]
@@ -98,6 +127,7 @@ fn a_stop_does_not_wait_for_an_origin_that_fails() {
     assert_eq!(std::fs::read(&origin).expect("the origin")[(84 * MIB) as usize], 1, "it came home");
 }
 
+/// An origin that has lost its end gives errors there, and only there.
 #[test]
 fn a_read_that_the_origin_cannot_answer_is_an_error() {
     let site = Site::new("truncated");
