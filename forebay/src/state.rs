@@ -364,7 +364,16 @@ impl StateDirectory {
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+            Err(error) => {
+                let path = path.display();
+                let advice = match error.kind() {
+                    io::ErrorKind::PermissionDenied => {
+                        "; run it as the user who made the cache, or see --state-dir"
+                    }
+                    _ => "",
+                };
+                return Err(error).with_context(|| format!("cannot read the notes in {path}{advice}"));
+            }
         };
         let record = toml::from_str(&text).with_context(|| {
             format!("the notes in {} are damaged; restore the file, or move it away", path.display())
@@ -581,6 +590,16 @@ impl LiveRecord {
             *record = changed;
         }
         Ok(())
+    }
+
+    /// Changes the notes to what is so already; durable on return.
+    ///
+    /// # Errors
+    /// If the record cannot be written; the next change writes it, too.
+    pub fn follow(&self, change: impl FnOnce(&mut CacheRecord)) -> Result<()> {
+        let mut record = self.record.lock().expect("no thread panics while it holds the record");
+        change(&mut record);
+        self.directory.store(&record)
     }
 
     /// Changes the note on one volume, as [`LiveRecord::change`].

@@ -181,11 +181,11 @@ impl Running {
             let _ = self.offer_again(served);
         }
         let verified_bytes = taken_off?;
-        self.record.change(|record| {
+        let noted = self.record.follow(|record| {
             record.volumes.retain(|note| note.id != served.id.0);
             // Another volume may get its name.
             record.settings.remove(name);
-        })?;
+        });
         let line_of = |file: Arc<Configuration>| {
             let wish = file.volumes.iter().find(|wish| wish.name == *name)?;
             Some(format!("{}:{}", file.path.display(), wish.line))
@@ -194,6 +194,10 @@ impl Running {
         let (volume, origin) = (name.clone(), served.origin_name.clone());
         let detached = Detached { volume, origin, verified_bytes, configured_at };
         self.let_go_of_volume(of_list)?;
+        noted.with_context(|| {
+            let Detached { volume, origin, .. } = &detached;
+            format!("volume {volume} is off its cache, and {origin} holds all of it, but a clean stop has to note that")
+        })?;
         Ok(detached)
     }
 

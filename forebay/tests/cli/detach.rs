@@ -107,3 +107,27 @@ fn a_cache_without_volumes_is_missing() {
     );
     scene.place.refused(&["serve", &scene.cache], 1, &["does not exist", "name the cache"]);
 }
+
+/// The origin is free as soon as the volume is off the cache, whether that can be noted or not; and the notes follow.
+#[test]
+fn a_detach_that_cannot_be_noted_lets_go_of_the_origin() {
+    let (scene, daemon) = served();
+    let place = &scene.place;
+    let (state, aside) = (place.path("state"), place.path("aside"));
+    fs::rename(&state, &aside).unwrap();
+    fs::write(&state, "in the way").unwrap();
+    place.refused(
+        &["detach", &scene.cache],
+        1,
+        &["volume disk is off its cache", "holds all of it", "cannot write the notes"],
+    );
+    assert!(fs::read(&scene.origin).unwrap() == scene.changed(), "it does");
+    let second = place.file("second.img", 64 * MIB);
+    let create = ["create", "--origin", &scene.origin, "--cache", &second, "--name", "again"];
+    let elsewhere = place.path("elsewhere").display().to_string();
+    place.done(&[&create[..], &["--state-dir", &elsewhere]].concat());
+    fs::remove_file(&state).unwrap();
+    fs::rename(&aside, &state).unwrap();
+    daemon.stop();
+    place.done(&[&create[..], &["--wipe", &second]].concat());
+}
