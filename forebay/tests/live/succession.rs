@@ -1,8 +1,8 @@
-//! Goal: whatever moment of a `replace` or a `resize` the daemon dies in, nothing that clients were promised is lost, and
-//! exactly one cache is the one. Method: a verifying client under load, the verb, and a kill at a moment drawn by chance;
-//! then both devices are asked, what was cut off is finished, and all is read.
+//! Goal: whatever moment of a `replace` or a `resize` the daemon dies or is stopped in, nothing that clients were promised is
+//! lost, and exactly one cache is the one. Method: a verifying client under load, the verb, and a kill or a stop at a moment
+//! drawn by chance; then both devices are asked, what was cut off is finished, and all is read.
 //!
-//! `FOREBAY_SUCCESSIONS` is the number of kills (15), `FOREBAY_SEED` what load and moments are drawn from.
+//! `FOREBAY_SUCCESSIONS` is the number of kills (15), and of stops, `FOREBAY_SEED` what load and moments are drawn from.
 
 use crate::daemon::{Daemon, Site};
 use crate::settings::number;
@@ -11,7 +11,7 @@ use live::nbd::client::{Address, Client};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use serde_json::Value;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 const VOLUME_BYTES: u64 = 24 * MIB;
@@ -46,7 +46,23 @@ fn settle(site: &Site, caches: &[String; 2], old: usize) -> usize {
 
 #[test]
 fn a_kill_at_any_moment_of_a_succession() {
-    let site = Site::new("succession");
+    end_at_any_moment("succession", Daemon::kill);
+}
+
+/// A stop is clean, whatever it cuts off: it takes no longer than any other, and the daemon ends without an error.
+#[test]
+fn a_stop_at_any_moment_of_a_succession() {
+    end_at_any_moment("succession-stopped", |daemon| {
+        let began = Instant::now();
+        daemon.stop();
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(30), "a stop does not wait for the end of a succession: {took:?}");
+    });
+}
+
+/// Ends a daemon again and again at some moment of a succession, and looks at what is left.
+fn end_at_any_moment(name: &str, end: fn(Daemon)) {
+    let site = Site::new(name);
     let seed = number("FOREBAY_SEED", 20_261_124);
     println!("FOREBAY_SEED={seed}");
     let mut draw = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -84,7 +100,7 @@ fn a_kill_at_any_moment_of_a_succession() {
             let verb = scope.spawn(|| site.try_run(&verb));
             let load = scope.spawn(|| verifier.run(&mut clients, &Load::mixed(u64::MAX, DEPTH)));
             std::thread::sleep(life);
-            daemon.kill();
+            end(daemon);
             (load.join().expect("the client lives"), verb.join().expect("the verb ends"))
         });
         if let Err(violation) = ran {
@@ -105,7 +121,7 @@ fn a_kill_at_any_moment_of_a_succession() {
             current = now;
         }
     }
-    println!("{done} were done before the kill, {cut} were cut off");
+    println!("{done} were done before the end, {cut} were cut off");
     let daemon = Daemon::start(&site, &caches[current], &[]);
     site.run(&["replace", &caches[current], &caches[1 - current], "--wipe", &caches[1 - current]]);
     verifier.verify_all(&mut connect(&daemon)).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
