@@ -376,7 +376,7 @@ impl Search {
 /// Why a device of a cache cannot be used, with advice.
 fn unusable(error: &DeviceError) -> anyhow::Error {
     let advice = match error {
-        DeviceError::Locked { .. } => "; stop the daemon that has it",
+        DeviceError::Locked { .. } => "; ask its daemon as the user who runs it, or stop that",
         DeviceError::Missing { .. } => "; connect it, or name it as it was given to create",
         _ => "",
     };

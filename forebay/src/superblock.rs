@@ -63,6 +63,9 @@ pub fn refused(error: SuperblockError, device: &str) -> anyhow::Error {
             Size(device_bytes),
             Size(cache_bytes)
         ),
+        error @ SuperblockError::NotFormatted => anyhow!(
+            "{device} cannot be used: {error}; name the cache as it was given to create, or make one of it: forebay create --help"
+        ),
         error => anyhow!("{device} cannot be used: {error}"),
     }
 }

@@ -24,6 +24,11 @@ pub fn line(error: &clap::Error, arguments: impl IntoIterator<Item = OsString>) 
     format!("{} (see {name} --help)", mistake(error, command))
 }
 
+/// The line for arguments that have to be given, as clap lists them.
+fn missing(arguments: &str) -> String {
+    format!("{arguments} {} missing", if arguments.contains(", ") { "are" } else { "is" })
+}
+
 /// The mistake in the arguments of a verb, which is `command`.
 #[must_use]
 pub fn mistake(error: &clap::Error, command: &Command) -> String {
@@ -43,7 +48,7 @@ pub fn mistake(error: &clap::Error, command: &Command) -> String {
             }
         }
         (ErrorKind::UnknownArgument, Some(word)) => format!("`{word}` is one word too many"),
-        (ErrorKind::MissingRequiredArgument, Some(arguments)) => format!("{arguments} is missing"),
+        (ErrorKind::MissingRequiredArgument, Some(arguments)) => missing(&arguments),
         (ErrorKind::InvalidValue, Some(argument)) if value.is_empty() => format!("{argument} has no value"),
         (ErrorKind::InvalidValue | ErrorKind::ValueValidation, Some(argument)) => {
             let why = why(error);
@@ -126,6 +131,7 @@ mod tests {
             ("forebay lab duell", "unknown verb `duell`; did you mean `duel`? (see forebay lab --help)"),
             ("forebay serve", "CACHE is missing (see forebay serve --help)"),
             ("forebay create --origin o", "--cache DEV is missing (see forebay create --help)"),
+            ("forebay add c", "--origin DEV, --name NAME are missing (see forebay add --help)"),
             ("forebay set c", "[VOLUME] KEY=VALUE is missing (see forebay set --help)"),
             ("forebay stats c v w", "`w` is one word too many (see forebay stats --help)"),
             (

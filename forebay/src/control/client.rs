@@ -34,6 +34,22 @@ impl Connection {
         }
     }
 
+    /// Connects to the daemon of a cache.
+    ///
+    /// # Errors
+    /// `idle` if no daemon serves it, or that the cache does not exist; else as [`Connection::open`].
+    pub fn open_or(cache: &DeviceSpec, idle: impl FnOnce() -> String) -> Result<Connection> {
+        match Connection::open(cache)? {
+            Some(daemon) => Ok(daemon),
+            None if cache.path().is_some_and(|path| !path.exists()) => {
+                bail!(
+                    "no daemon serves {cache}, and it does not exist; name the cache as it was given to create"
+                )
+            }
+            None => Err(anyhow!(idle())),
+        }
+    }
+
     fn find(directory: &RunDirectory, cache: &DeviceSpec) -> Result<Option<Connection>> {
         directory.check_as_client()?;
         for path in directory.control_sockets(cache) {

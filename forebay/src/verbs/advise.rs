@@ -3,13 +3,13 @@
 use crate::arguments::watch::Advise;
 use crate::control::{Answer, Connection, Question};
 use crate::output::Output;
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 pub(super) fn run(arguments: &Advise) -> Result<()> {
     let Advise { cache, live: _, report } = arguments;
-    let Some(mut daemon) = Connection::open(cache)? else {
-        bail!("{cache} is not running, so there is no load to learn from; forebay serve {cache} starts it");
-    };
+    let mut daemon = Connection::open_or(cache, || {
+        format!("{cache} is not running, so there is no load to learn from; forebay serve {cache} starts it")
+    })?;
     let advice = match daemon.ask(&Question::Advice, |_| ())? {
         Answer::Advice(advice) => advice,
         other => return super::unexpected(&other),

@@ -4,13 +4,14 @@ use super::unexpected;
 use crate::arguments::attach::Attach;
 use crate::control::{Answer, Connection, Question};
 use crate::output::Output;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use std::io::Write;
 
 pub(super) fn run(arguments: &Attach) -> Result<()> {
     let cache = &arguments.cache;
-    let mut daemon = Connection::open(cache)?
-        .with_context(|| format!("no daemon serves {cache}; start one: forebay serve {cache} --attach"))?;
+    let mut daemon = Connection::open_or(cache, || {
+        format!("no daemon serves {cache}; start one: forebay serve {cache} --attach")
+    })?;
     let options = arguments.connection.options(arguments.index);
     let question = Question::Attach { volume: arguments.volume.clone(), options };
     let attached = match daemon.ask(&question, |_| ())? {

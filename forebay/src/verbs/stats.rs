@@ -7,11 +7,11 @@ use anyhow::{Result, bail};
 
 pub(super) fn run(arguments: &Look) -> Result<()> {
     let cache = &arguments.cache;
-    let Some(mut daemon) = Connection::open(cache)? else {
-        bail!(
+    let mut daemon = Connection::open_or(cache, || {
+        format!(
             "{cache} is not running, and statistics begin with each start; forebay serve {cache} starts it"
-        );
-    };
+        )
+    })?;
     let mut stats = match daemon.ask(&Question::Stats, |_| ())? {
         Answer::Stats(stats) => stats,
         other => return super::unexpected(&other),

@@ -91,3 +91,21 @@ fn an_address_that_is_a_file_is_named() {
     let metrics = format!("unix:{}", scene.change);
     place.refused(&["serve", cache, "--metrics", &metrics], 1, &["is no socket", "choose another path"]);
 }
+
+/// A verb that needs a daemon, or a formatted device, says of a name that is mistyped that this is it.
+#[test]
+fn a_mistyped_name_of_a_cache_is_told_from_one_that_is_not_served() {
+    let scene = Scene::new(32 * MIB, &[]);
+    let (place, blank) = (&scene.place, scene.place.file("blank.img", 32 * MIB));
+    let wrong = format!("{}x", scene.cache);
+    let told = [wrong.as_str(), "does not exist", "as it was given to create"];
+    for verb in ["stats", "advise", "attach"] {
+        place.refused(&[verb, &wrong], 1, &told);
+    }
+    place.refused(&["record", &wrong, "x.zst"], 1, &told);
+    place.refused(&["stats", &scene.cache], 1, &["is not running", "forebay serve"]);
+    for verb in ["status", "check", "dump", "flush", "salvage"] {
+        place.refused(&[verb, &blank], 1, &["not formatted as a cache", "forebay create"]);
+    }
+    assert!(std::fs::read(&blank).unwrap().iter().all(|byte| *byte == 0), "nothing was written");
+}

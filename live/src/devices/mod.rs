@@ -73,7 +73,10 @@ pub enum DeviceError {
         path: PathBuf,
     },
     /// It may not be opened.
-    #[error("{} may not be opened: permission denied", path.display())]
+    #[error(
+        "{} may not be opened: permission denied; run it as root, or as a user who may read and write it",
+        path.display()
+    )]
     Denied {
         /// The device.
         path: PathBuf,

@@ -40,9 +40,9 @@ pub(super) fn run(arguments: &Record) -> Result<()> {
             path.display()
         );
     }
-    let Some(mut daemon) = Connection::open(cache)? else {
-        bail!("{cache} is not running, so nobody asks for anything; forebay serve {cache} starts it");
-    };
+    let mut daemon = Connection::open_or(cache, || {
+        format!("{cache} is not running, so nobody asks for anything; forebay serve {cache} starts it")
+    })?;
     // From here on a signal ends the recording, not the process: the file gets its end.
     let interrupts = Interrupts::install(1)?;
     interrupts.attend();
