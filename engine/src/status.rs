@@ -83,6 +83,8 @@ pub struct VolumeStatus {
     pub origin_errors: u64,
     /// Whether destage that nobody waits for is held back now.
     pub is_held_back: bool,
+    /// Whether long writes go around the cache now, because it has no room until more is home.
+    pub is_flooded: bool,
     /// How far the origin lags behind in strict order; `None` where blocks go home in any order.
     pub order: Option<OrderStatus>,
     /// Whether it goes on without its cache.

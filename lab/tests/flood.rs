@@ -122,6 +122,22 @@ fn what_lies_scattered_goes_home_as_fast_as_the_origin_takes_it() -> Result<(), 
     Ok(())
 }
 
+#[test]
+fn a_flood_is_told_as_long_as_it_lasts() -> Result<(), Trouble> {
+    let mut load = jobs("[w]\nrw=randwrite\nbs=1m\nfilesize=4g\nsize=4g\niodepth=16\nioengine=libaio\n");
+    let volumes = vec![VolumeSetup { origin: disk("hdd", load.volume_bytes()), mode: WriteMode::Writeback }];
+    let setup = Setup { cache: disk("ssd", 128 * MIB), volumes, contents: Contents::Nothing };
+    let mut run = LongRun::composed(setup, &Composition::forebay(), |_| ())?;
+    assert!(!run.status().volumes[0].is_flooded, "nothing was written yet");
+    run.run(&mut load, Until::Time(Nanos(10 * Nanos::SECOND)))?;
+    let volume = &run.status().volumes[0];
+    assert!(volume.is_flooded, "the cache was written over several times");
+    assert!(volume.counters.write_bypasses.in_use_blocks > 0, "that is what it means");
+    run.idle(2 * Nanos::SECOND)?;
+    assert!(!run.status().volumes[0].is_flooded, "the clients are silent");
+    Ok(())
+}
+
 /// Goal: what lies in long rows goes home in long sweeps while clients fill the ring again. Method: sixteen clients who each write
 /// a row of their own, one request of 64 KiB at a time, behind a full ring; beside them the disk alone.
 #[test]

@@ -77,6 +77,7 @@ impl<S: Store> Machine<S> {
             cached_bytes: volume.cached_blocks * BLOCK_BYTES,
             origin_errors: volume.origin.errors,
             is_held_back: volume.is_dirty() && self.rests(volume),
+            is_flooded: volume.destage.is_flood_under_way(self.now),
             order: self.order_status(volume),
             uncached: volume.standing == Standing::Uncached,
             counters: Counters { origin: self.outbox.origin_bytes(volume.index), ..volume.counters },

@@ -88,6 +88,9 @@ pub struct VolumeReport {
     /// Whether destage that nobody waits for is held back now.
     #[serde(default)]
     pub destage_held_back: bool,
+    /// Whether long writes go around the cache now, because it has no room until more is home.
+    #[serde(default)]
+    pub flooded: bool,
     /// How far the origin lags behind in strict order; absent where blocks go home in any order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<OrderReport>,
@@ -350,6 +353,7 @@ impl VolumeReport {
             mode_configured: None,
             limits: LimitsReport::default(),
             destage_held_back: status.is_held_back,
+            flooded: status.is_flooded,
             order: status.order.map(OrderReport::from),
             configured: Vec::new(),
             state: status.state.name().to_owned(),
@@ -396,6 +400,7 @@ impl VolumeReport {
             mode_configured: None,
             limits: LimitsReport::default(),
             destage_held_back: false,
+            flooded: false,
             order: None,
             configured: Vec::new(),
             state: "uncached".to_owned(),
@@ -674,6 +679,9 @@ impl VolumeReport {
         }
         if self.destage_held_back {
             writeln!(to, "           which is held back for its hours")?;
+        }
+        if self.flooded {
+            writeln!(to, "           long writes go to the origin until there is room")?;
         }
         if let Some(order) = &self.order {
             order.print(to)?;

@@ -126,6 +126,7 @@ mod tests {
             cached_bytes: 0,
             origin_errors: 0,
             is_held_back: false,
+            is_flooded: false,
             order: None,
             uncached: false,
             counters: engine::status::Counters::default(),

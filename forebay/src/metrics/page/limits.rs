@@ -23,15 +23,23 @@ impl Body {
                 volumes.iter().filter_map(|volume| Some((of(&volume.name), limit(&volume.limits)? as f64)));
             self.add(name, help, Samples::Gauges(samples.collect()));
         }
-        let held_back = volumes.iter().map(|volume| {
-            let value = f64::from(u8::from(volume.destage_held_back));
-            (of(&volume.name), value)
-        });
-        self.add(
-            "forebay_volume_destage_held_back",
-            "1 while destage that nobody waits for is held back for its hours.",
-            Samples::Gauges(held_back.collect()),
-        );
+        type State = fn(&VolumeReport) -> bool;
+        let states: [(&str, &str, State); 2] = [
+            (
+                "forebay_volume_destage_held_back",
+                "1 while destage that nobody waits for is held back for its hours.",
+                |volume| volume.destage_held_back,
+            ),
+            (
+                "forebay_volume_flooded",
+                "1 while long writes go around the cache because it has no room until more is home.",
+                |volume| volume.flooded,
+            ),
+        ];
+        for (name, help, is_so) in states {
+            let samples = volumes.iter().map(|volume| (of(&volume.name), f64::from(u8::from(is_so(volume)))));
+            self.add(name, help, Samples::Gauges(samples.collect()));
+        }
     }
 
     pub(super) fn order(&mut self, volumes: &[VolumeReport]) {
