@@ -148,6 +148,31 @@ impl LastingFile {
     }
 }
 
+/// A start that may still be refused. If it is, the file that was made for it goes, unless the last session left it: dropped
+/// while the cache is locked, it cannot take away that of another daemon.
+pub struct Unbegun(Option<LastingFile>);
+
+impl Unbegun {
+    /// The start of a session with this file, on a cache with this superblock.
+    pub fn new(file: Option<&LastingFile>, superblock: &Superblock) -> Unbegun {
+        let is_left = |file: &LastingFile| file.boot == superblock.lasting_boot && !superblock.clean_stop;
+        Unbegun(file.filter(|file| !is_left(file)).cloned())
+    }
+
+    /// The session begins.
+    pub fn begin(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unbegun {
+    fn drop(&mut self) {
+        if let Some(file) = &self.0 {
+            file.remove();
+        }
+    }
+}
+
 fn path_of(set_id: &SetId) -> PathBuf {
     RunDirectory::find().file(&format!("{}.lasting", hexadecimal(set_id)))
 }

@@ -10,7 +10,7 @@ use crate::events::Event;
 use crate::formatting;
 use crate::halves::{self, CacheImage, Halves};
 use crate::interrupt::Interrupts;
-use crate::lasting::{self, LastingFile};
+use crate::lasting::{self, LastingFile, Unbegun};
 use crate::log::{event, event_of};
 use crate::opening::open_origin as open_origin_of;
 use crate::origin;
@@ -105,6 +105,8 @@ impl Prepared {
 
 /// A session that has not begun.
 pub struct NewSession {
+    /// In front of the image, which has the lock.
+    unbegun: Unbegun,
     cache: DeviceSpec,
     halves: Halves,
     image: CacheImage,
@@ -133,7 +135,8 @@ impl NewSession {
     /// If the notes or the cache cannot be written.
     pub fn begin(self) -> Result<Begun> {
         let NewSession { cache, halves, mut image, mut found, config, record, .. } = self;
-        let NewSession { state, origins, prepared_in, lasting, .. } = self;
+        // Declared last, so that it is dropped first.
+        let NewSession { state, origins, prepared_in, lasting, unbegun, .. } = self;
         let began_at = Instant::now();
         // From here on the cache may come to hold data that the origin lacks: that is noted first.
         record.claim_names(&halves.all_names(&cache), halves.names.as_ref())?;
@@ -143,6 +146,7 @@ impl NewSession {
         }
         lasting::restore(&mut image, &found.superblock, &cache)?;
         found.superblock.lasting_boot = lasting.map_or([0; 16], |lasting| lasting.boot());
+        unbegun.begin();
         let opened = recovery::begin_session(&mut image, found, Mutations::NONE)
             .map_err(|error| superblock::not_recovered(&error, &cache))?;
         record.change(|record| record.superblock_update = opened.superblock.update)?;
@@ -210,6 +214,7 @@ pub fn prepare(
     let prepared_in = started_at.elapsed();
     let (lasting, lasting_memory) = LastingFile::open(&found.superblock, halves.names.is_some()).unzip();
     let session = NewSession {
+        unbegun: Unbegun::new(lasting.as_ref(), &superblock),
         cache: spec.clone(),
         halves: halves.clone(),
         image,

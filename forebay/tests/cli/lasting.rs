@@ -146,3 +146,24 @@ fn damage_in_what_was_flushed_is_refused_after_a_kill() {
     assert_eq!(repaired.status.code(), Some(3), "not without a loss: {repaired:?}");
     scene.serve().stop();
 }
+
+/// A start that is refused at its last step leaves no file behind that says nothing, and keeps one that says something.
+#[test]
+fn a_start_that_is_refused_leaves_no_file() {
+    let scene = Scene::new(64 * MIB, &["--mode", "writeback"]);
+    let nowhere = format!("unix:{}", scene.place.path("nowhere/door").display());
+    let refuse = || {
+        let serve = ["serve", &scene.cache, "--nbd", &nowhere];
+        scene.place.refused(&serve, 1, &["could not listen", "make its directory first"]);
+    };
+    refuse();
+    assert!(files(&scene).is_empty(), "nothing was ever answered");
+    scene.serve().stop();
+    refuse();
+    assert!(files(&scene).is_empty(), "it stopped cleanly");
+    write_and_kill(&scene, scene.serve(), 1);
+    refuse();
+    let daemon = scene.serve();
+    expect_found(&daemon, 1);
+    daemon.stop();
+}
