@@ -289,6 +289,14 @@ const ONCE_FAILED: &[(u64, &str, &str)] = &[
         "a fill whose first part was in the log was read from memory after a write of the rest",
     ),
     (
+        2_700_506,
+        "sectors0=10113 sectors1=8192 sectors2=8192 cuts=3 doubles=1 faulty=96 cache_read_error=0 cache_write_error=0 \
+         cache_flush_error=0 cache_gone=0 origin_flush_error=96753 origin_hang=61 origin_no_space=48872 slow=84621 \
+         flush_after_ms=500 work_kib=16384 company_wait_us=496 fill_wait_us=499 company=8 rooms=60 strict=1 order_changes=17 \
+         mirrored=1 half_turns=8 half_losses=56 streams=14 group_calls=4 half_aims=47",
+        "lab: a failed flush took what an answered write had hidden, which a discard beside it took from the cache",
+    ),
+    (
         3_100_016_833,
         "sectors0=5008 sectors1=8328 sectors2=5723 segments=66 depth=2 steps=509 cuts=11 request_blocks=16 reads=8 writes=7 \
          flushes=1 fua=24 hot=87 pauses=10 pause_ms=400 recovery_cuts=20 detach=1 faulty=20 cache_write_error=47986 \

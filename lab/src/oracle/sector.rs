@@ -263,7 +263,8 @@ impl Candidates {
     }
 
     /// When the newest write was acknowledged that no flush covers, if there is one that no later change has taken, and it is not
-    /// what is `left`. A discard takes it while it is under way: nobody can ask for what was there.
+    /// what is `left`. A discard that came behind it takes it while it is under way, even if it came before the answer: nobody can
+    /// ask for what was there, unless a read has shown it since.
     pub fn newest_unflushed(&self, durable: Durable, left: Tag) -> Option<Time> {
         let seen = self.seen_since(NEVER);
         let unflushed = self.volatile(durable);
@@ -271,7 +272,7 @@ impl Candidates {
             .filter(|candidate| candidate.is_done() && candidate.answered >= seen)
             .max_by_key(|candidate| candidate.answered);
         let is_discarded = |newest: &Candidate| {
-            let is_later = |other: &Candidate| other.submitted > newest.answered;
+            let is_later = |other: &Candidate| other.submitted > newest.submitted && !other.is_hidden;
             self.list.iter().any(|other| other.version == Version::Any && is_later(other))
         };
         newest
@@ -374,6 +375,29 @@ mod tests {
         assert_eq!(candidates.readable(6).count(), 2, "zeroes, or what was there before");
         candidates.pin(4, NEVER, Durable::flushed(4), Tag::ZERO, zeroes);
         assert_eq!(candidates.readable(6).count(), 1, "zeroes");
+    }
+
+    #[test]
+    fn a_discard_takes_a_write_that_was_under_way_beside_it() {
+        let written = Tag::written(1, 0);
+        let begin = |submitted| {
+            let mut candidates = Candidates::default();
+            candidates.begin(Tag::ZERO);
+            let write = Candidate { answered: 5, ..Candidate::new(Version::Tag(written), submitted) };
+            let discard = Candidate { answered: 6, ..Candidate::new(Version::Any, 3) };
+            candidates.list.extend([write, discard]);
+            candidates.list.sort_by_key(|candidate| candidate.submitted);
+            candidates
+        };
+        let durable = Durable::flushed(0);
+        assert_eq!(begin(4).newest_unflushed(durable, Tag::ZERO), Some(5), "the write came behind it");
+        let mut candidates = begin(2);
+        assert_eq!(candidates.newest_unflushed(durable, Tag::ZERO), None, "it was discarded");
+        candidates.list[2].answered = NEVER;
+        assert_eq!(candidates.newest_unflushed(durable, Tag::ZERO), None, "it may be discarded by now");
+        candidates.list[2].answered = 6;
+        candidates.pin(7, NEVER, durable, written, |_| true);
+        assert_eq!(candidates.newest_unflushed(durable, Tag::ZERO), Some(5), "a read has shown it since");
     }
 
     #[test]
