@@ -449,6 +449,35 @@ fn two_growths_at_once_hold_the_end_of_each() -> Result<(), Violation> {
     world.run_dry()
 }
 
+/// Goal: volumes that are added at once are both there, and take what is written to them. Method: the superblock with the first one
+/// is held back until the second one is entered.
+#[test]
+fn two_volumes_are_added_at_once() -> Result<(), Violation> {
+    let is_superblock = |io: &IoView| io.is_cache(Kind::Write) && io.first < 2048;
+    let mut world = World::new(Setup::new(8).with_modes(&[WriteMode::Writeback; 3]));
+    world.run_dry()?;
+    for volume in [1, 2] {
+        let detach = world.submit(volume, RequestOp::Detach);
+        world.succeed(detach)?;
+    }
+    world.hold(is_superblock);
+    let first = world.add(1, WriteMode::Writeback);
+    world.until_pending(is_superblock)?;
+    let second = world.add(2, WriteMode::Writearound);
+    world.release();
+    for (volume, add) in [(1, first), (2, second)] {
+        world.succeed(add)?;
+        let write = world.write(volume, blocks(10, 1));
+        world.succeed(write)?;
+        let flush = world.flush(volume);
+        world.succeed(flush)?;
+    }
+    world.cut_power(|_| Fate::Lost);
+    world.open()?;
+    world.verify_cut()?;
+    world.run_dry()
+}
+
 /// Goal: many small zeroes hold up nobody, as long ones do. Method: the origin of a volume takes nothing, more ranges of it are
 /// zeroed than the table of extents has room for, and then another volume is written to.
 #[test]

@@ -27,7 +27,7 @@ impl<S: Store> Machine<S> {
 
     /// Enters the proposed volume into the superblock; it begins when that is durable.
     pub(crate) fn add<M: Memory>(&mut self, key: RequestKey, index: VolumeIndex, memory: &mut M) {
-        let Some(Proposed { record, .. }) = &self.proposed else {
+        let Some(Proposed { record, can_discard }) = self.proposed.take() else {
             self.fail(key, Errno::INVAL, memory);
             return;
         };
@@ -45,12 +45,12 @@ impl<S: Store> Machine<S> {
         let is_strict = self.config.order.is_some() || changes_order;
         let is_one_too_many = is_strict && self.superblock.volumes.iter().any(Option::is_some);
         if !is_empty || is_one_too_many || superblock.validate().is_err() {
-            self.proposed = None;
             self.fail(key, Errno::INVAL, memory);
             return;
         }
         let blocks = record.size_sectors.div_ceil(SECTORS_PER_BLOCK);
         self.superblock = superblock;
+        self.entered.push((index, can_discard));
         let floor = S::volume_comes(self, index, id, blocks);
         if let Some(record) = &mut self.superblock.volumes[index.at()] {
             record.clean_floor_sequence = floor;
@@ -67,12 +67,12 @@ impl<S: Store> Machine<S> {
 
     /// The superblock with the new volume is durable.
     pub(crate) fn begin_added(&mut self, index: VolumeIndex) {
-        let (Some(proposed), Some(record)) = (self.proposed.take(), &self.superblock.volumes[index.at()])
-        else {
-            unreachable!("a volume that was entered was proposed")
+        let entered = self.entered.iter().position(|(entered, _)| *entered == index);
+        let (Some(at), Some(record)) = (entered, &self.superblock.volumes[index.at()]) else {
+            unreachable!("a volume that begins was entered")
         };
         let mut volume = Volume::new(index, record);
-        volume.origin.can_discard = proposed.can_discard;
+        (_, volume.origin.can_discard) = self.entered.swap_remove(at);
         volume.guard.mutations = self.config.mutations;
         if self.config.order.is_some() && record.mode == WriteMode::Writeback {
             volume.destage.set_order(Some(Box::new(Ledger::new(self.store.completed()))));

@@ -116,8 +116,10 @@ pub(crate) struct Machine<S: Operations> {
     pub(crate) latched: Option<Errno>,
     /// The time of day, as it was told last: for what is noted of settings.
     pub(crate) unix_seconds: u64,
-    /// The volume that is to be added.
+    /// The volume that is to be added next.
     proposed: Option<Proposed>,
+    /// Volumes that begin when the superblock with them is durable, and whether their origins can drop ranges.
+    entered: Vec<(VolumeIndex, bool)>,
     pub(crate) is_stopping: bool,
     /// Since when requests wait beside a stop, and no device has anything to do.
     still_since: Option<Nanos>,
@@ -163,6 +165,7 @@ impl<S: Store> Machine<S> {
             latched: None,
             unix_seconds: 0,
             proposed: None,
+            entered: Vec::new(),
             is_stopping: false,
             still_since: None,
             last_client: Nanos(0),
