@@ -67,6 +67,24 @@ impl Engine {
         }
     }
 
+    /// The losses of origins of which no FLUSH has told yet, by volume. Whoever puts another engine in the place of a stopped one
+    /// gives them to that if the clients stay: their next FLUSH has to fail.
+    #[must_use]
+    pub fn untold_losses(&self) -> Vec<(VolumeIndex, Errno)> {
+        match &self.0 {
+            Inner::Log(machine) => machine.untold_losses(),
+            Inner::Slots(machine) => machine.untold_losses(),
+        }
+    }
+
+    /// Takes over what [`Engine::untold_losses`] of the engine before tells: before the first request.
+    pub fn take_over_losses(&mut self, losses: &[(VolumeIndex, Errno)]) {
+        match &mut self.0 {
+            Inner::Log(machine) => machine.take_over_losses(losses),
+            Inner::Slots(machine) => machine.take_over_losses(losses),
+        }
+    }
+
     /// Lets the cache run on the two devices of a pair: before its first request.
     pub fn set_pair(&mut self, pair: PairWords) {
         match &mut self.0 {

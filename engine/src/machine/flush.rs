@@ -11,12 +11,13 @@ use crate::machine::lost_changes::{Group, Reached};
 use crate::machine::origin::{FlushTry, OriginWork};
 use crate::machine::request::{RequestKey, Stage, Then};
 use crate::machine::superblock::Deferred;
-use crate::machine::volume::Standing;
+use crate::machine::volume::{Standing, Volume};
 use crate::memory::{Memory, Purpose};
 use crate::mutation::Mutation;
 use crate::number::to_u32;
 use crate::store::Store;
 use crate::units::VolumeIndex;
+use alloc::vec::Vec;
 
 impl<S: Store> Machine<S> {
     // ---- the cache ---------------------------------------------------------------------------
@@ -316,6 +317,21 @@ impl<S: Store> Machine<S> {
             of_volume
                 .filter(|active| active.reached == Reached::Origin)
                 .for_each(|active| active.reached = Reached::Lost);
+        }
+    }
+
+    /// The losses of origins of which no FLUSH has told yet.
+    pub(crate) fn untold_losses(&self) -> Vec<(VolumeIndex, Errno)> {
+        let untold = |volume: &Volume| Some((volume.index, volume.origin.changes.untold()?));
+        self.volumes.iter().flatten().filter_map(untold).collect()
+    }
+
+    /// Takes over losses that the engine before this one did not tell its clients, who are this one's now.
+    pub(crate) fn take_over_losses(&mut self, losses: &[(VolumeIndex, Errno)]) {
+        for &(index, errno) in losses {
+            if let Some(volume) = self.volumes.get_mut(index) {
+                volume.origin.changes.lose(errno);
+            }
         }
     }
 

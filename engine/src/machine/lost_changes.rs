@@ -71,6 +71,11 @@ impl ClientChanges {
         self.lost = Some(Lost { errno, unanswered, answered_in });
     }
 
+    /// The error of a loss of which no FLUSH has told yet.
+    pub fn untold(&self) -> Option<Errno> {
+        self.lost.map(|lost| lost.errno)
+    }
+
     /// The error with which a FLUSH fails that came in this group. The next one does not if this one `speaks` for changes that
     /// were answered before it, and there are no others.
     pub fn tell(&mut self, flush: Group, speaks: bool) -> Option<Errno> {

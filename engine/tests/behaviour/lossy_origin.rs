@@ -1,7 +1,7 @@
 //! An origin that fails a flush may have lost what it had of late: nothing of that is clean any more.
 
 use crate::rig::{Device, Kind, Rig, bytes, composition};
-use forebay_engine::effect::RequestOp;
+use forebay_engine::effect::{Errno, RequestOp};
 
 #[test]
 fn what_an_origin_may_have_lost_is_not_clean() {
@@ -28,4 +28,24 @@ fn what_was_written_home_and_not_flushed_stays_dirty() {
     rig.pass_ms(10_000);
     // 10 % of 512, and what was under way beside them.
     assert!((50..=51).contains(&rig.dirty_blocks()), "{}", rig.dirty_blocks());
+}
+
+#[test]
+fn what_an_origin_lost_is_told_behind_a_succession() {
+    let mut rig = Rig::new(&composition(&[("write_mode", "writearound")]), 2048, 8192);
+    rig.write(5, 4, 1);
+    rig.fails_flushes = true;
+    let drain = rig.submit(RequestOp::Drain);
+    rig.pass_ms(100);
+    rig.fails_flushes = false;
+    rig.pass_ms(10_000);
+    assert_eq!(rig.answer(drain), Some(Ok(())), "the origin can be flushed again, whatever it lost");
+    rig.succeed();
+    let mut flush = || {
+        let flush = rig.submit(RequestOp::Flush);
+        rig.run();
+        rig.answer(flush)
+    };
+    assert_eq!(flush(), Some(Err(Errno::IO)), "the client was told of nothing yet");
+    assert_eq!(flush(), Some(Ok(())), "what came later was not lost");
 }

@@ -204,6 +204,18 @@ impl Rig {
         self.crash();
     }
 
+    /// The engine stops cleanly, and another one takes its place, whose clients are the same.
+    pub fn succeed(&mut self) {
+        let losses = self.engine.untold_losses();
+        self.restart();
+        self.engine.take_over_losses(&losses);
+    }
+
+    /// The answer to a request, if there is one.
+    pub fn answer(&self, number: u64) -> Option<Result<(), Errno>> {
+        self.answers.get(&number).copied()
+    }
+
     /// The program dies, and another one opens the cache. Both devices have all they were given.
     pub fn crash(&mut self) {
         self.pending.clear();

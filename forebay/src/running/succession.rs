@@ -361,7 +361,14 @@ impl Running {
         Ok((next, begun.engine))
     }
 
-    fn go_on_with(&self, next: Era, engine: Engine, successor: &Successor) -> Result<Arc<Era>> {
+    /// HAZARD 11: the clients stay: what the engine before did not tell them, this one has to.
+    fn take_over_losses(&self, engine: &mut Engine) -> Result<(), ControlError> {
+        engine.take_over_losses(&self.handle.with_core(|before| before.untold_losses())?);
+        Ok(())
+    }
+
+    fn go_on_with(&self, next: Era, mut engine: Engine, successor: &Successor) -> Result<Arc<Era>> {
+        self.take_over_losses(&mut engine)?;
         let cache = next.device.clone().filter(|_| matches!(successor, Successor::Heir(_)));
         self.handle.swap(engine, cache).context("the cache before has operations under way")?;
         // The lock of the one before ends with its last user.
@@ -396,7 +403,8 @@ impl Running {
         let composition = &era.identity.composition;
         let config = engine_config(&superblock, composition, discards(volumes.iter().map(|one| &**one)));
         let (bounds, lasting) = ((config, self.memory.index_bytes), self.lasting.as_ref());
-        let begun = begin_on(era.device()?, &self.record, bounds, lasting, None)?;
+        let mut begun = begin_on(era.device()?, &self.record, bounds, lasting, None)?;
+        self.take_over_losses(&mut begun.engine)?;
         self.handle.swap(begun.engine, None).context("the cache has operations under way")?;
         self.forget_holds();
         Ok(())

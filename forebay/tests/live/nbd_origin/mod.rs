@@ -209,6 +209,32 @@ fn a_server_that_dies_loses_nothing() {
     known.compare_file(&image);
 }
 
+/// The server dies with what went around the cache, and the flush that tells of it is one that no client asked for: it brings
+/// home what is left before another device takes the cache's place. The clients stay, and the next FLUSH of one fails.
+#[test]
+fn what_a_server_lost_before_a_replacement_is_told() {
+    let site = Site::new("origin-dies-before");
+    let image = site.file("image", 48 * MIB);
+    let mut server = Server::forgetful(&site, "origin", &image);
+    let cache = create(&site, &server.uri(), 64 * MIB, &["--mode", "writearound"]);
+    let other = site.file("other", 64 * MIB);
+    let daemon = Daemon::start(&site, &cache, &[]);
+    let mut known = Known::new(48 * MIB);
+    let mut client = connect(&daemon);
+    let places = known.write(&mut client, 20);
+    server.kill();
+    server.again();
+    site.run(&["replace", &cache, &other]);
+    client.flush().expect("the daemon answers").expect_err("writes were lost, and nobody was told");
+    known.write_again(&mut client, &places);
+    client.flush().expect("the daemon answers").expect("the server lives");
+    known.compare(&mut client);
+    site.run(&["detach", &other, "--verify"]);
+    daemon.stop();
+    drop(server);
+    known.compare_file(&image);
+}
+
 /// The daemon dies, the server lives on.
 #[test]
 fn a_daemon_that_dies_finds_its_origin_again() {
