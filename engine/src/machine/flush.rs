@@ -174,14 +174,27 @@ impl<S: Store> Machine<S> {
             self.requests.watch(key, Stage::Keys(number));
             return;
         }
-        let (came_in, speaks) = (self.came_in(key), self.speaks_for_writes(key));
-        if let Some(errno) = self.volume_mut(volume_index).origin.changes.tell(came_in, speaks) {
-            self.fail(key, errno, memory);
-            return;
-        }
-        if !S::holds_flush(self, key) {
+        if !self.tell_of_losses(key, memory) && !S::holds_flush(self, key) {
             self.flush_devices(key, memory);
         }
+    }
+
+    /// Flushes both devices for a FLUSH that the store held. What an origin lost meanwhile it has to tell, too.
+    pub(crate) fn go_on_with_flush<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        if !self.tell_of_losses(key, memory) {
+            self.flush_devices(key, memory);
+        }
+    }
+
+    /// Fails a FLUSH that has to tell of losses; false if there are none.
+    fn tell_of_losses<M: Memory>(&mut self, key: RequestKey, memory: &mut M) -> bool {
+        let volume_index = self.requests[key].volume;
+        let (came_in, speaks) = (self.came_in(key), self.speaks_for_writes(key));
+        let told = self.volume_mut(volume_index).origin.changes.tell(came_in, speaks);
+        if let Some(errno) = told {
+            self.fail(key, errno, memory);
+        }
+        told.is_some()
     }
 
     /// The group of calls in which a FLUSH came.
@@ -197,7 +210,7 @@ impl<S: Store> Machine<S> {
     }
 
     /// Flushes both devices, as far as they have data that the FLUSH promises; all of that is written.
-    pub(crate) fn flush_devices<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+    fn flush_devices<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let volume_index = self.requests[key].volume;
         let is_cache_void = self.latched.is_some()
             || !self.store.flush_waits_for_cache()

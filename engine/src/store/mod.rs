@@ -332,7 +332,7 @@ pub(crate) trait Changing: Operations {
 /// Flushes: their coverage, and the requests that have to wait for them.
 pub(crate) trait Durability: Operations {
     /// Whether a FLUSH has to wait for something that answered writes did not wait for; it is then in
-    /// [`Stage::Commit`](crate::machine::request::Stage::Commit), until [`Machine::flush_devices`].
+    /// [`Stage::Commit`](crate::machine::request::Stage::Commit), until [`Machine::go_on_with_flush`].
     fn holds_flush(m: &mut Machine<Self>, key: RequestKey) -> bool;
     /// The number of the store's last completed write: a flush issued now covers everything up to it.
     fn completed(&self) -> u64;

@@ -1,7 +1,7 @@
 //! An origin that fails a flush may have lost what it had of late: nothing of that is clean any more.
 
 use crate::rig::{Device, Kind, Rig, bytes, composition};
-use forebay_engine::effect::{Errno, RequestOp};
+use forebay_engine::effect::{Errno, RequestOp, WriteMode};
 
 #[test]
 fn what_an_origin_may_have_lost_is_not_clean() {
@@ -48,4 +48,25 @@ fn what_an_origin_lost_is_told_behind_a_succession() {
     };
     assert_eq!(flush(), Some(Err(Errno::IO)), "the client was told of nothing yet");
     assert_eq!(flush(), Some(Ok(())), "what came later was not lost");
+}
+
+#[test]
+fn a_flush_that_waits_for_mappings_tells_of_a_loss() {
+    let mut made_of = composition(&[("persistence", "commit"), ("write_mode", "writearound")]);
+    // As published, writes are answered before their mappings are durable, and a FLUSH waits for those.
+    made_of.safe = false;
+    let mut rig = Rig::new(&made_of, 2048, 8192);
+    rig.write(100, 1, 1);
+    rig.submit(RequestOp::SetMode(WriteMode::Writeback));
+    rig.run();
+    rig.write(5, 1, 2);
+    let flush = rig.submit(RequestOp::Flush);
+    rig.submit(RequestOp::SetMode(WriteMode::Writearound));
+    rig.fails_flushes = true;
+    let durable = rig.submit_write_with(200 * 8, 8, 3, true);
+    rig.run_but(|op| op.device == Device::Cache);
+    assert_eq!((rig.answer(flush), rig.answer(durable)), (None, Some(Err(Errno::IO))));
+    rig.fails_flushes = false;
+    rig.pass_ms(3_000);
+    assert_eq!(rig.answer(flush), Some(Err(Errno::IO)), "what it speaks for may be lost");
 }

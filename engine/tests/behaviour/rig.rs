@@ -230,11 +230,16 @@ impl Rig {
 
     /// Submits a write of sectors filled with `fill`; answers its number.
     pub fn submit_write(&mut self, start: u64, sectors: u64, fill: u8) -> u64 {
+        self.submit_write_with(start, sectors, fill, false)
+    }
+
+    /// The same, with FUA or without.
+    pub fn submit_write_with(&mut self, start: u64, sectors: u64, fill: u8, fua: bool) -> u64 {
         let len_bytes = (sectors * 512) as u32;
         let buffer = self.buffers.allocate(Purpose::Payload, len_bytes).expect("there is memory");
         let from = Slice { buffer, offset_bytes: 0, len_bytes };
         self.buffers.bytes_mut(from).fill(fill);
-        self.submit(RequestOp::Write { range: SectorRange { start, sectors }, from, fua: false })
+        self.submit(RequestOp::Write { range: SectorRange { start, sectors }, from, fua })
     }
 
     /// Submits a read; answers its number.

@@ -204,7 +204,7 @@ impl Machine<SlotStore> {
             match waiter {
                 Waiter::Request(key) => self.record_done(key, memory),
                 Waiter::Gone(slot) => self.store.slot_is_gone(slot, &mut self.volumes),
-                Waiter::Flush(key) => self.flush_devices(key, memory),
+                Waiter::Flush(key) => self.go_on_with_flush(key, memory),
             }
             return true;
         }
