@@ -31,7 +31,7 @@ pub enum Setting {
     OriginChanged,
     /// `origin=changed-discard-dirty`: the same, and dirty data is thrown away.
     OriginChangedDiscardDirty,
-    /// `lost=give-up`: blocks that rotted while dirty read as the origin has them.
+    /// `lost=give-up`: blocks that rotted while dirty read as the origin has them, or, in slots, as they are.
     GiveUpLost,
     /// `order=strict`: the origin goes from one flushed state to the next from now on; `order=free`: in any order.
     Order(bool),
