@@ -174,7 +174,7 @@ pub struct Guard {
     beside: BTreeMap<u64, u64>,
     /// The blocks of destaging and home holds: first ones, and ends.
     homebound: BTreeMap<u64, u64>,
-    /// What was written to the origin and is not flushed.
+    /// The blocks that were written to the origin and are not flushed there.
     unflushed: Unflushed,
     /// The watches, oldest first.
     watches: Vec<Watch>,

@@ -17,7 +17,7 @@ struct Written {
     epoch: u64,
 }
 
-/// What was written and is not flushed, of one volume.
+/// The blocks of one volume that were written and are not flushed.
 #[derive(Default)]
 pub(super) struct Unflushed {
     /// Ranges that do not overlap, by their first blocks.

@@ -415,7 +415,7 @@ mod tests {
         assert_eq!(translation.copied_units(), 0);
     }
 
-    /// What erasing costs is a matter of bytes, not of the size of the disk.
+    /// Erasing costs time by bytes, whatever the size of the disk.
     #[test]
     fn a_small_disk_writes_in_order_as_fast_as_a_large_one() {
         let erasing_ns = |size_bytes: u64| {
