@@ -363,11 +363,15 @@ fn every_mode_survives_cuts_kills_and_stops() {
             ] {
                 options.set(knob, value);
             }
+            if mode > 0 {
+                // Strict order is refused where nothing is written back: that would count as an error.
+                options.set(Knob::order_changes, 0);
+            }
             let outcome = run(&options);
             if let Some(failure) = outcome.failure {
                 panic!("{failure}");
             }
-            assert_eq!(outcome.counts.errors, 0, "seed {seed}");
+            assert_eq!(outcome.counts.errors, 0, "seed {seed}: {options}");
             cuts += outcome.counts.cuts;
         }
         assert!(cuts > 80);
