@@ -63,6 +63,18 @@ fn an_origin_that_fails_writes_gets_them_later() {
     daemon.stop();
 }
 
+/// A client whose flushed MiB the origin, which ends at 80 MiB now, does not take: it fails.
+fn beside_failing_origin(site: &Site, cache: &str, daemon: &Daemon) -> Client {
+    daemon.limit_file_size(Some(80 * MIB));
+    let mut client = connect(daemon, "disk");
+    write(&mut client, 84 * MIB, 1).expect("the cache takes it");
+    client.flush().expect("the daemon answers").expect("the cache can be flushed");
+    site.wait_for_status(cache, "the origin fails", |status| {
+        status["volumes"][0]["state"] == "origin-failing"
+    });
+    client
+}
+
 /// A mode that does not go with a change of order that waits is refused in words, and nothing is noted of it.
 #[test]
 fn a_mode_beside_an_order_that_waits_is_refused_in_words() {
@@ -71,13 +83,7 @@ fn a_mode_beside_an_order_that_waits_is_refused_in_words() {
     let cache = site.file("cache", 64 * MIB);
     site.run(&["create", "--origin", &origin, "--cache", &cache, "--name", "disk"]);
     let daemon = Daemon::start(&site, &cache, &[]);
-    daemon.limit_file_size(Some(80 * MIB));
-    let mut client = connect(&daemon, "disk");
-    write(&mut client, 84 * MIB, 1).expect("the cache takes it");
-    client.flush().expect("the daemon answers").expect("the cache can be flushed");
-    site.wait_for_status(&cache, "the origin fails", |status| {
-        status["volumes"][0]["state"] == "origin-failing"
-    });
+    let client = beside_failing_origin(&site, &cache, &daemon);
     std::thread::scope(|scope| {
         let order = scope.spawn(|| site.try_run(&["set", &cache, "disk", "order=strict"]));
         std::thread::sleep(Duration::from_secs(2));
@@ -102,13 +108,7 @@ fn a_stop_does_not_wait_for_an_origin_that_fails() {
     let cache = site.file("cache", 64 * MIB);
     site.run(&["create", "--origin", &origin, "--cache", &cache, "--name", "disk"]);
     let daemon = Daemon::start(&site, &cache, &[]);
-    daemon.limit_file_size(Some(80 * MIB));
-    let mut client = connect(&daemon, "disk");
-    write(&mut client, 84 * MIB, 1).expect("the cache takes it");
-    client.flush().expect("the daemon answers").expect("the cache can be flushed");
-    site.wait_for_status(&cache, "the origin fails", |status| {
-        status["volumes"][0]["state"] == "origin-failing"
-    });
+    let mut client = beside_failing_origin(&site, &cache, &daemon);
     // More than the half of the cache that it may hold now, and less than the daemon has memory for.
     let writes = 40;
     for number in 0..writes {
