@@ -463,7 +463,9 @@ impl<S: Store> Machine<S> {
         let entry = there.filter(|entry| entry.checksum == bad.checksum);
         let volume = self.volume(volume_index);
         let is_through = |place| volume.destage.is_written_through(|| (place, self.store.life(place)));
-        let is_at_origin = |place| !volume.owes_origin() || is_through(place);
+        // A write that the cache's failure cut off has been answered with an error, and is not there.
+        let is_cut_off = volume.standing == Standing::Failed;
+        let is_at_origin = |place| !volume.owes_origin() && !is_cut_off || is_through(place);
         match entry {
             // Its client wrote it through, and only a flush of the origin is missing until it counts as clean. Or the write is
             // under way, and was answered to nobody.

@@ -448,6 +448,12 @@ const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
         "lasting=1 trickles=90",
         "memory that outlived the process had a part of a batch that was lost, behind a newer batch of its number",
     ),
+    (
+        "forebay",
+        "6000550",
+        "note_errors=100",
+        "a write through a cache that failed was refused, and reads had it from the cache and its forerunner from the origin",
+    ),
 ];
 
 #[test]
