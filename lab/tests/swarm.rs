@@ -371,7 +371,7 @@ fn every_mode_survives_cuts_kills_and_stops() {
             if let Some(failure) = outcome.failure {
                 panic!("{failure}");
             }
-            assert_eq!(outcome.counts.errors, 0, "seed {seed}: {options}");
+            assert_eq!(outcome.counts.errors, 0, "{options}");
             cuts += outcome.counts.cuts;
         }
         assert!(cuts > 80);

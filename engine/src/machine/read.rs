@@ -279,7 +279,7 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// Counts a read that may bring nothing into the cache, for the origin has unflushed writes near it (rule 2). The origin is
+    /// Counts a read that may bring nothing into the cache, for the origin has unflushed writes of it (rule 2). The origin is
     /// flushed when such reads have cost it more than a flush does.
     #[cold]
     fn fill_is_refused(&mut self, volume_index: VolumeIndex) {

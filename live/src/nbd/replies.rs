@@ -1,8 +1,9 @@
 //! Replies as a client hears them: simple or in chunks, in whatever order they come.
 //!
 //! The parser trusts nothing: each reply must be to a request that is under way, and the pieces of a read's data must
-//! make up its range exactly once, in a bounded number of chunks. Data goes straight to where it is wanted. An input that has no more for now may
-//! say so anywhere, even in the middle of a number: the parser goes on from there when it is called again.
+//! make up its range exactly once, in a bounded number of chunks. Data goes straight to where it is wanted. An input
+//! that has no more for now may say so anywhere, even in the middle of a number: the parser goes on from there when
+//! it is called again.
 
 use crate::nbd::client::ClientError;
 use crate::nbd::wire::WireError;
