@@ -414,6 +414,9 @@ mutations! {
     /// Rule 10, in slots: the table of lost blocks goes to one of its places, and rots there. The one before it counts: the rotten
     /// bytes of v1 are read.
     LostInOnePlace,
+    /// Rule 10, in slots: a lost block is given up and read from the origin, and v2 is written over it beside that. What
+    /// the origin has is written over v2.
+    RestoreBesideWrites,
     /// Hazard 11, in slots: v2 is on its way to a clean slot and to the origin; the origin has it and drops it with a flush
     /// that fails, and the next flush succeeds. The slot is used for something else: v1 is read.
     TrustWrittenAround,

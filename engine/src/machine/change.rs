@@ -122,9 +122,10 @@ impl<S: Store> Machine<S> {
     pub(crate) fn begin_change<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
         let (op, blocks, volume_index, hold) = (active.op, active.blocks, active.volume, active.hold);
-        if matches!(op, RequestOp::SetSize(_)) {
-            self.begin_growth(key, memory);
-            return;
+        match op {
+            RequestOp::SetSize(_) => return self.begin_growth(key, memory),
+            RequestOp::GiveUpLost => return S::give_up_lost(self, key, memory),
+            _ => (),
         }
         let route = match self.volume(volume_index).standing {
             Standing::Uncached => Route::Origin,

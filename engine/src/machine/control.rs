@@ -85,10 +85,7 @@ impl<S: Store> Machine<S> {
                 self.watch(key, Stage::Quiet);
             }
             RequestOp::Add => self.add(key, index, memory),
-            RequestOp::GiveUpLost => {
-                S::give_up_lost(self, index);
-                self.watch(key, Stage::Quiet);
-            }
+            RequestOp::GiveUpLost => S::give_up_lost(self, key, memory),
             RequestOp::Stop => {
                 self.is_stopping = true;
                 self.neighbours.clear(None, memory);
@@ -100,7 +97,8 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    fn watch(&mut self, key: RequestKey, stage: Stage) {
+    /// Has a request wait for something that is looked at again and again.
+    pub(crate) fn watch(&mut self, key: RequestKey, stage: Stage) {
         self.requests.watch(key, stage);
         self.want_tick(self.now.plus(self.config.tick_ns));
     }

@@ -479,8 +479,9 @@ pub(crate) trait Life: Operations {
     /// Forgets the copy of the last block of a volume that is about to grow: it would hide the origin behind the old
     /// end.
     fn drop_end(m: &mut Machine<Self>, volume: VolumeIndex) -> Dropping;
-    /// Gives up a volume's lost blocks for the operator: they read as the origin has them.
-    fn give_up_lost(m: &mut Machine<Self>, volume: VolumeIndex);
+    /// Gives up a volume's lost blocks for the operator: they read as the origin has them. Called again when the request has the
+    /// blocks that it took, if it took any.
+    fn give_up_lost<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
     /// Whether the dropped blocks of a volume stay dropped after a crash; hastens the writes missing for that.
     fn is_dropped_durably(_m: &mut Machine<Self>, _volume: VolumeIndex) -> bool {
         true

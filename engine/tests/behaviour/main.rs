@@ -5,6 +5,7 @@ mod dm_cache;
 mod enhanceio;
 mod flashcache;
 mod forged;
+mod given_up;
 mod lossy_origin;
 mod promotion;
 mod rig;

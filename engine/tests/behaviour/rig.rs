@@ -360,6 +360,18 @@ impl Rig {
         self.origin[(block * BLOCK_BYTES) as usize]
     }
 
+    /// Gives a block of the origin other content.
+    pub fn fill_origin(&mut self, block: u64, fill: u8) {
+        self.origin[(block * BLOCK_BYTES) as usize..][..BLOCK_BYTES as usize].fill(fill);
+    }
+
+    /// Damages the cached block that is filled with this byte.
+    pub fn rot(&mut self, fill: u8) {
+        let mut blocks = self.cache.chunks_mut(BLOCK_BYTES as usize);
+        let block = blocks.find(|block| block.iter().all(|byte| *byte == fill)).expect("it is cached");
+        block[0] ^= 1;
+    }
+
     fn poll(&mut self) {
         while let Some(effect) = self.engine.poll_effect(&mut self.buffers) {
             match effect {

@@ -288,7 +288,8 @@ impl Oracle {
         Moment(now)
     }
 
-    /// Gives up the lost blocks of a volume: each block that may be concerned is as if it were discarded.
+    /// Gives up the lost blocks of a volume: each block that may be concerned is as if it were discarded at this moment. A
+    /// change that is submitted later is newer, even if it is answered first.
     pub fn given_up(&mut self, volume: usize) -> Moment {
         let Moment(now) = self.moment();
         let Oracle { volumes, explained, .. } = self;
@@ -296,7 +297,8 @@ impl Oracle {
         let end = cells.cells.len() as u64;
         for start in explained.suspects_of(volume) {
             for sector in start..(start + SECTORS_PER_BLOCK).min(end) {
-                cells.candidates(sector).list.push(Candidate::new(Version::Any, now));
+                let given_up = Candidate { answered: now, ..Candidate::new(Version::Any, now) };
+                cells.candidates(sector).list.push(given_up);
             }
         }
         Moment(now)

@@ -241,7 +241,6 @@ impl Options {
             Knob::company_wait_us,
             Knob::fill_wait_us,
             Knob::growths,
-            Knob::give_ups,
             Knob::metadata_rot,
             Knob::aimed,
         ])

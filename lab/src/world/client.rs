@@ -342,9 +342,6 @@ impl World {
                 self.setup.volumes[volume].sectors = sectors;
                 self.asked_sizes.retain(|(asked, of, _)| *of != volume || *asked > id.0);
             }
-            // Durable means that none of its blocks is lost any more; the content of a block that was suspected
-            // without need may still change.
-            RequestOp::GiveUpLost => self.oracle.changed(volume, self.whole(volume), at, false, is_ok),
             _ => (),
         }
         if let Err(errno) = result {
@@ -482,10 +479,6 @@ impl World {
         let status = self.engine.as_ref().map(engine::engine::Engine::status);
         let mut volumes = status.iter().flat_map(|status| &status.volumes);
         volumes.any(|status| status.index.at() == volume && what(status))
-    }
-
-    fn whole(&self, volume: usize) -> SectorRange {
-        SectorRange { start: 0, sectors: self.origins[volume].sectors() }
     }
 
     /// Whether a stop was asked for and not answered yet.

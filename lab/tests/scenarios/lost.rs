@@ -16,6 +16,7 @@ crate::scenarios! {
     rule_10_lost_in_large_slots_over_a_power_cut: LostForgotten, by_transactions, on BY_TRANSACTIONS;
     rule_10_table_of_lost_blocks_rots: LostInOnePlace, by_page, on BY_PAGE;
     rule_10_found_again_when_flushed: FoundBeforeFlush, by_page, on BY_PAGE;
+    rule_10_given_up_beside_a_write: RestoreBesideWrites, by_transactions, on BY_TRANSACTIONS;
     hazard_11_written_to_both_beside_a_flush_that_fails: TrustWrittenAround, through_transactions, on BY_TRANSACTIONS;
 }
 
@@ -144,6 +145,30 @@ fn rule_10_found_again_when_flushed(world: &mut World) -> Run {
         }
         _ => Ok(()),
     }
+}
+
+/// A write waits for what is given up, and stays. So does the rest of the slot, over a power cut.
+fn rule_10_given_up_beside_a_write(world: &mut World) -> Run {
+    begin(world)?;
+    write_fua(world, 0, 16, 16)?;
+    lose(world, 20)?;
+    lose(world, 29)?;
+    world.hold(|io| io.is_origin(0, Kind::Read));
+    let given_up = world.give_up_lost(0);
+    world.until_pending(|io| io.is_origin(0, Kind::Read))?;
+    let write = world.write(0, blocks(20, 1));
+    // Before it could go home.
+    world.pass(2 * MS)?;
+    world.release();
+    world.succeed(given_up)?;
+    world.succeed(write)?;
+    read(world, 0, 16, 16)?;
+    flush(world, 0)?;
+    world.cut_power(|_| Fate::Lost);
+    world.open()?;
+    read(world, 0, 16, 16)?;
+    drain(world, 0)?;
+    world.expect_origin_equals_view(0)
 }
 
 /// The origin has the writes and drops them, with a flush that fails; then the cache has them, and they are answered.

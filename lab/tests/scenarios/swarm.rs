@@ -50,6 +50,7 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::OlderRecordCounts, "the worlds here have no slots"),
     (Mutation::LostForgotten, "the worlds here have no slots"),
     (Mutation::LostInOnePlace, "the worlds here have no slots"),
+    (Mutation::RestoreBesideWrites, "the worlds here have no slots"),
     (Mutation::FoundBeforeFlush, "the worlds here have no slots"),
     (Mutation::TrustWrittenAround, "the worlds here have no slots"),
     (Mutation::RottenStays, "the worlds here have no slots"),

@@ -680,12 +680,14 @@ impl Life for LogStore {
         Dropping::Done
     }
 
-    fn give_up_lost(m: &mut Machine<LogStore>, volume: VolumeIndex) {
+    fn give_up_lost<M: Memory>(m: &mut Machine<LogStore>, key: RequestKey, _memory: &mut M) {
+        let volume = m.requests[key].volume;
         for blocks in m.store.lost_blocks(volume) {
             m.drop_extents(volume, blocks);
             // A lost extent is never clean, whatever headers say.
             m.append_tombstone(volume, blocks);
         }
+        m.watch(key, Stage::Quiet);
     }
 
     fn is_dropped_durably(m: &mut Machine<LogStore>, volume: VolumeIndex) -> bool {

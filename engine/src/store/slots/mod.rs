@@ -183,6 +183,8 @@ pub(crate) enum SlotFlight {
     PromotionRead { promotion: usize },
     /// A part of a piece, into its slot.
     PromotionWrite { promotion: usize },
+    /// Lost blocks that are given up, from the origin.
+    RestoreRead { request: RequestKey },
     /// The table of lost blocks.
     Lost { buffer: BufferId },
     /// The page of an area.

@@ -36,7 +36,10 @@ impl Operations for SlotStore {
     type Flight = SlotFlight;
 
     fn is_of_cache(flight: &SlotFlight) -> bool {
-        !matches!(flight, SlotFlight::Around { .. } | SlotFlight::PromotionRead { .. })
+        !matches!(
+            flight,
+            SlotFlight::Around { .. } | SlotFlight::PromotionRead { .. } | SlotFlight::RestoreRead { .. }
+        )
     }
 
     fn complete<M: Memory>(
@@ -513,8 +516,11 @@ impl Life for SlotStore {
         }
     }
 
-    fn give_up_lost(m: &mut Machine<SlotStore>, volume: VolumeIndex) {
-        m.store.give_up_lost_slots(volume, &mut m.volumes, m.now);
+    fn give_up_lost<M: Memory>(m: &mut Machine<SlotStore>, key: RequestKey, memory: &mut M) {
+        match m.requests[key].hold {
+            None => m.restore_next(key, memory),
+            Some(_) => m.restore(key, memory),
+        }
     }
 
     fn is_dropped_durably(m: &mut Machine<SlotStore>, _volume: VolumeIndex) -> bool {
@@ -588,6 +594,7 @@ impl Machine<SlotStore> {
                 }
             }
             SlotFlight::PromotionRead { promotion } => self.promotion_read(promotion, result, memory),
+            SlotFlight::RestoreRead { request } => self.restore_read(request, result, memory),
             SlotFlight::PromotionWrite { promotion } => self.promotion_written(promotion, result, memory),
             SlotFlight::Checksums { area, buffer } => self.area_page_written(area, buffer, result, memory),
             SlotFlight::Page { page, buffer } => self.page_written(page, buffer, result, memory),

@@ -8,6 +8,7 @@
 //! | `writes.rs` | writes into slots and around them |
 //! | `fills.rs` | data that was read enters slots |
 //! | `promotions.rs` | whole pieces are copied into slots |
+//! | `restores.rs` | lost blocks that are given up become what the origin has |
 //! | `doubt.rs` | clean slots that the origin may not agree with leave |
 
 pub(super) mod asking;
@@ -16,4 +17,5 @@ mod fills;
 mod places;
 mod plan;
 pub(super) mod promotions;
+mod restores;
 pub(super) mod writes;

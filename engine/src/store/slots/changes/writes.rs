@@ -47,7 +47,12 @@ impl SlotStore {
     }
 
     /// Whether the piece's slot is busy with work that excludes writes.
-    fn is_in_the_way(&mut self, piece: PieceKey, volumes: &mut Volumes, now: Nanos) -> bool {
+    pub(in crate::store::slots) fn is_in_the_way(
+        &mut self,
+        piece: PieceKey,
+        volumes: &mut Volumes,
+        now: Nanos,
+    ) -> bool {
         let Some(slot) = self.directory.find(piece, &self.table) else { return false };
         if self.rotten.contains(&piece) {
             if self.may_leave(slot) {
@@ -326,12 +331,25 @@ impl Machine<SlotStore> {
     /// Writes parts that lie one behind the other from `place` on.
     fn write_slots(&mut self, key: RequestKey, parts: &[Part], place: Place, makes_dirty: bool) {
         let span = span_of(parts);
-        let volume = self.requests[key].volume;
-        self.requests[key].parts += 1;
         for part in parts {
             self.store.slot_write_begins(part);
         }
-        for block in span.first..span.end() {
+        let slice = self.requests[key].content_of(span);
+        self.write_to_place(key, span, place, slice, makes_dirty);
+    }
+
+    /// Writes the blocks of a request, which lie one behind the other from `place` on.
+    pub(in crate::store::slots) fn write_to_place(
+        &mut self,
+        key: RequestKey,
+        blocks: Blocks,
+        place: Place,
+        slice: Slice,
+        makes_dirty: bool,
+    ) {
+        let volume = self.requests[key].volume;
+        self.requests[key].parts += 1;
+        for block in blocks.first..blocks.end() {
             let block = self.volume(volume).key(block);
             let is_alone = self.store.changing.insert(block);
             assert!(
@@ -339,9 +357,8 @@ impl Machine<SlotStore> {
                 "a block in a slot has one write under way at a time (S4)"
             );
         }
-        let slice = self.requests[key].content_of(span);
         let offset_bytes = self.store.offset_bytes(place);
-        let (first, issued) = (span.first, self.now);
+        let (first, issued) = (blocks.first, self.now);
         let flight = SlotFlight::Data { request: key, first, place, slice, makes_dirty, issued };
         self.write_data(IoOp::Write { offset_bytes, from: Pieces::One(slice) }, flight);
     }
@@ -496,6 +513,10 @@ impl Machine<SlotStore> {
 
     /// Ends a write all of whose parts are in their places and recorded.
     fn all_written<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        if matches!(self.requests[key].op, RequestOp::GiveUpLost) {
+            self.restore_next(key, memory);
+            return;
+        }
         self.fill_written(key, memory);
         let active = &self.requests[key];
         if active.error.is_some() || !active.wants_fua() || self.is_mutated(Mutation::FuaWithoutFlush) {
@@ -585,6 +606,7 @@ impl Machine<SlotStore> {
             match self.requests[key].route {
                 _ if matches!(self.requests[key].op, RequestOp::Read { .. }) => self.retry_read(key, memory),
                 _ if self.latched.is_some() => self.begin_again(key, memory),
+                _ if matches!(self.requests[key].op, RequestOp::GiveUpLost) => self.restore(key, memory),
                 Route::Origin => self.begin_bypass(key, memory),
                 _ => self.place_write(key, memory),
             }

@@ -13,18 +13,16 @@ use crate::store::slots::changes::writes::DataEnd;
 use crate::store::slots::records::persistence::areas::AreaPage;
 use crate::store::slots::recovery::PAGES_TOGETHER;
 use crate::store::slots::{SlotFlight, SlotStore};
-use crate::units::{BLOCK_BYTES, Frame, Nanos, Place};
+use crate::units::{BLOCK_BYTES, Place};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 use core::ops::Range;
 
-/// A write that waits for its areas.
-pub(crate) enum Held {
-    /// Data.
-    Write(IoOp, Box<SlotFlight>),
-    /// Nothing is written: the areas have to be open once, for what a page says of their blocks is no longer right.
-    Nothing(Range<u32>),
+/// A write of data that waits for its areas.
+pub(crate) struct Held {
+    op: IoOp,
+    flight: Box<SlotFlight>,
 }
 
 /// Damage of the page of an area.
@@ -64,16 +62,6 @@ impl SlotStore {
     pub(in crate::store::slots) fn is_forgotten_by_crash(&self, flight: &SlotFlight) -> bool {
         !self.leaves_later() && !matches!(flight, SlotFlight::Data { .. })
     }
-
-    /// Forgets the checksums of a slot, after a crash too: its content counts as right.
-    pub(in crate::store::slots) fn forget_checksums(&mut self, slot: Frame, now: Nanos) {
-        self.table.forget_checksums(slot);
-        let blocks = self.layout.slot_blocks();
-        let areas = self.layout.areas_of(Place(slot.0 * blocks), blocks);
-        if self.areas.begin(areas.clone(), Held::Nothing(areas.clone()), now).is_some() {
-            self.areas.end(areas, self.completed, now);
-        }
-    }
 }
 
 impl Machine<SlotStore> {
@@ -81,12 +69,10 @@ impl Machine<SlotStore> {
     pub(in crate::store::slots) fn write_data(&mut self, op: IoOp, flight: SlotFlight) {
         let areas = self.store.areas_of(&flight).expect("only data is written so");
         let now = self.now;
-        let write = if self.store.is_forgotten_by_crash(&flight) {
-            Some(Held::Write(op, Box::new(flight)))
-        } else {
-            self.store.areas.begin(areas, Held::Write(op, Box::new(flight)), now)
-        };
-        if let Some(Held::Write(op, flight)) = write {
+        let is_forgotten = self.store.is_forgotten_by_crash(&flight);
+        let held = Held { op, flight: Box::new(flight) };
+        let write = if is_forgotten { Some(held) } else { self.store.areas.begin(areas, held, now) };
+        if let Some(Held { op, flight }) = write {
             self.issue_data(op, *flight);
         }
     }
@@ -128,20 +114,14 @@ impl Machine<SlotStore> {
         let now = self.now;
         if let Some(errno) = self.latched {
             for held in self.store.areas.withdraw() {
-                if let Held::Write(_, flight) = held {
-                    self.withdraw_write(*flight, errno, memory);
-                }
+                self.withdraw_write(*held.flight, errno, memory);
             }
             return;
         }
         let open_max = self.store.layout.open_areas_max().min(self.config.open_areas_max);
         self.store.areas.set_bounds(self.config.area_idle_ns, open_max);
-        loop {
-            match self.store.areas.next_ready(now) {
-                Some(Held::Write(op, flight)) => self.issue_data(op, *flight),
-                Some(Held::Nothing(areas)) => self.data_ended(areas, false),
-                None => break,
-            }
+        while let Some(Held { op, flight }) = self.store.areas.next_ready(now) {
+            self.issue_data(op, *flight);
         }
         while self.store.areas.has_page(now) {
             let Some(buffer) = self.allocate(Purpose::Metadata, to_u32(ChecksumPage::BYTES), memory) else {

@@ -10,24 +10,30 @@
 //! * the slot of such a block is nobody else's, and does not go home, before the table without it is durable (L3): else the
 //!   next piece in it would be lost after a crash;
 //! * the table goes to both of its places, one after the other with a flush in between (L4): else the one before it would count
-//!   when it rots.
+//!   when it rots;
+//! * a block that the operator gives up is written with what the origin has, and by nobody else meanwhile (L5).
 
 use crate::effect::{Errno, IoOp, Pieces, Target};
 use crate::format::{LOST_RANGES_MAX, LOST_TABLE_OFFSETS, LostRange, LostTable};
 use crate::image::Image;
+use crate::limits::REQUEST_BYTES_MAX;
 use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
 use crate::machine::requests::Requests;
+use crate::machine::volume::Volume;
 use crate::machine::volumes::Volumes;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
-use crate::number::{to_u16, to_u32};
+use crate::number::{index, to_u16, to_u32, wide};
 use crate::store::slots::{SlotFlight, SlotStore};
-use crate::units::{BlockKey, Nanos, PieceKey, VolumeIndex};
+use crate::units::{BLOCK_BYTES, BlockKey, PieceKey};
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
+
+/// Blocks that are restored at once.
+const RESTORED_BLOCKS_MAX: u64 = wide(index(REQUEST_BYTES_MAX)) / BLOCK_BYTES;
 
 /// State of the table of lost blocks on the device, and of its next write.
 #[derive(Debug, Default)]
@@ -68,6 +74,16 @@ impl SlotStore {
     fn lost_of(&self, piece: PieceKey) -> impl Iterator<Item = BlockKey> {
         let first = BlockKey::new(piece.volume(), piece.piece() * self.slot_blocks());
         self.lost.range(first..).copied().take_while(move |key| self.piece_of(*key) == piece)
+    }
+
+    /// The first of these blocks of a volume that are lost, as far as they follow one another in one piece.
+    pub(in crate::store::slots) fn first_lost(&self, volume: &Volume, blocks: Blocks) -> Option<Blocks> {
+        let mut lost = self.lost.range(volume.keys(blocks)).copied();
+        let first = lost.next()?;
+        let piece = self.piece_of(first);
+        let follow = lost.zip(first.block() + 1..first.block() + RESTORED_BLOCKS_MAX);
+        let follow = follow.take_while(|(key, next)| key.block() == *next && self.piece_of(*key) == piece);
+        Some(Blocks { first: first.block(), count: 1 + wide(follow.count()) })
     }
 
     /// The table that the device should have.
@@ -172,22 +188,6 @@ impl SlotStore {
             volume.destage.wake();
             self.is_released = true;
         }
-    }
-
-    /// Gives up a slot's lost blocks for the operator: the rotten bytes count as content.
-    pub(in crate::store::slots) fn give_up_lost_slots(
-        &mut self,
-        index: VolumeIndex,
-        volumes: &mut Volumes,
-        now: Nanos,
-    ) {
-        let lost: Vec<_> = self.lost.iter().copied().filter(|key| key.volume() == index).collect();
-        for &key in &lost {
-            if let Some(slot) = self.holding(self.piece_of(key)) {
-                self.forget_checksums(slot, now);
-            }
-        }
-        self.found(&lost, volumes);
     }
 
     /// Notes that a flush of the cache covers the first `covered` writes.

@@ -332,14 +332,6 @@ impl SlotTable {
         }
     }
 
-    /// Forgets the checksums of all blocks of a slot.
-    pub fn forget_checksums(&mut self, slot: Frame) {
-        let first = slot.at() * index(self.slot_blocks);
-        if let Some(checksums) = self.checksums.get_mut(first..first + index(self.slot_blocks)) {
-            checksums.fill(0);
-        }
-    }
-
     /// Bytes on the heap for each slot, the directory not counted, in all.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
