@@ -42,12 +42,24 @@ struct Run {
     outer: u64,
     used: u64,
     awaited: u64,
-    /// The requests that each ring saved, in parts.
-    saved_parts: [u64; 2],
     /// A stream is about to ask for them: nothing is learned from that, and nobody else is expected to.
     is_ahead: bool,
     /// Who waits for them, while they are being read.
     waiting: Option<Vec<WaitingRead>>,
+}
+
+impl Run {
+    /// The number of its blocks that lie in a ring.
+    fn blocks_of(&self, ring: usize) -> u64 {
+        let outer = u64::from(self.outer.count_ones());
+        if ring == 0 { u64::from(self.blocks) - outer } else { outer }
+    }
+}
+
+/// The run that a block lies in.
+fn run_of(runs: &mut BTreeMap<BlockKey, Run>, key: BlockKey) -> Option<(BlockKey, &mut Run)> {
+    let (first, run) = runs.range_mut(..=key).next_back()?;
+    (key.0 - first.0 < u64::from(run.blocks)).then_some((*first, run))
 }
 
 /// The neighbours that an operation reads: the first ones of a run before, and of one behind what was asked for.
@@ -164,25 +176,14 @@ impl Neighbours {
         self.runs.is_empty()
     }
 
-    /// The run that a block lies in.
-    fn run_of(&mut self, key: BlockKey) -> Option<(BlockKey, &mut Run)> {
-        let (first, run) = self.runs.range_mut(..=key).next_back()?;
-        (key.0 - first.0 < u64::from(run.blocks)).then_some((*first, run))
-    }
-
-    /// Drops a run, and learns from it.
+    /// Drops a run.
     fn drop_run<M: Memory>(&mut self, first: BlockKey, memory: &mut M) {
         let Some(run) = self.runs.remove(&first) else { return };
         self.bytes -= u64::from(run.slice.len_bytes);
         memory.release(run.slice.buffer);
-        let count = |bits: u64| u64::from(bits.count_ones());
-        let all = u64::MAX >> (u64::BITS - run.blocks);
-        if run.is_ahead {
-            return;
-        }
         let learned = &mut self.learned[first.volume().at()];
-        for (ring, bits) in [all & !run.outer, run.outer].into_iter().enumerate() {
-            learned.learn(ring, count(bits), run.saved_parts[ring]);
+        if !run.is_ahead {
+            (0..2).for_each(|ring| learned.drop(ring, run.blocks_of(ring)));
         }
     }
 
@@ -228,13 +229,19 @@ impl<S: Store> Machine<S> {
     ) -> Option<Neighbour> {
         let is_blind = self.is_mutated(Mutation::FillAfterChange);
         let epoch = self.trusted_epoch(self.volume(key.volume()));
-        let (first, run) = self.neighbours.run_of(key)?;
+        let Neighbours { runs, learned, .. } = &mut self.neighbours;
+        let (first, run) = run_of(runs, key)?;
         let bit = 1 << (key.0 - first.0);
         let ring = usize::from(run.outer & bit != 0);
         let is_first = (run.used | run.awaited) & bit == 0;
-        let parts = saved_parts(self.requests[request].blocks.count, run.waiting.is_some());
+        let mut save = |is_awaited: bool| {
+            if is_first && !run.is_ahead {
+                let parts = saved_parts(self.requests[request].blocks.count, is_awaited);
+                learned[key.volume().at()].save(ring, parts);
+            }
+        };
         if let Some(waiting) = &mut run.waiting {
-            run.saved_parts[ring] += if is_first { parts } else { 0 };
+            save(true);
             run.awaited |= bit;
             waiting.push(WaitingRead { request, key, slice: into });
             self.requests[request].parts += 1;
@@ -246,7 +253,7 @@ impl<S: Store> Machine<S> {
             self.neighbours.drop_run(first, memory);
             return None;
         }
-        run.saved_parts[ring] += if is_first { parts } else { 0 };
+        save(false);
         let counts = match run.is_ahead && run.used & bit == 0 {
             true if is_first => Counts::Miss,
             true => Counts::Nothing,
@@ -300,7 +307,7 @@ impl<S: Store> Machine<S> {
     /// Whether neither the cache nor memory has a block.
     fn is_nowhere(&mut self, volume: VolumeIndex, block: u64) -> bool {
         self.is_at_origin_alone(volume, block)
-            && self.neighbours.run_of(BlockKey::new(volume, block)).is_none()
+            && run_of(&mut self.neighbours.runs, BlockKey::new(volume, block)).is_none()
     }
 
     /// Reads the first ones of these blocks from the origin, for a stream that is about to ask for them; returns how many are there
@@ -317,7 +324,7 @@ impl<S: Store> Machine<S> {
             return 0;
         }
         let first = BlockKey::new(volume_index, blocks.first);
-        if let Some((start, run)) = self.neighbours.run_of(first) {
+        if let Some((start, run)) = run_of(&mut self.neighbours.runs, first) {
             return start.0 + u64::from(run.blocks) - first.0;
         }
         // A disk that has always one more read of a row beside it does not go elsewhere for long.
@@ -457,7 +464,6 @@ impl<S: Store> Machine<S> {
             outer,
             used: 0,
             awaited: 0,
-            saved_parts: [0; 2],
             is_ahead: asked.is_none(),
             waiting: Some(Vec::new()),
         };

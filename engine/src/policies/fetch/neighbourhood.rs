@@ -30,25 +30,24 @@ const TRIAL_EVERY_IN_QUICK: u32 = 512;
 /// The outcome of reading blocks of a ring.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
-    read: u64,
+    dropped: u64,
+    /// Saved by those, and by those that are kept: what a block saves is learned at once, not when it is dropped.
     saved_parts: u64,
 }
 
 impl Outcome {
     const BELIEF: Outcome =
-        Outcome { read: BELIEF_BLOCKS, saved_parts: 2 * BELIEF_BLOCKS * REQUEST_PARTS / WIDTH_BLOCKS_MAX };
+        Outcome { dropped: BELIEF_BLOCKS, saved_parts: 2 * BELIEF_BLOCKS * REQUEST_PARTS / WIDTH_BLOCKS_MAX };
 
     /// Whether it saves a request for each so many of its blocks.
     fn pays(self, request_in_blocks: u64) -> bool {
-        self.saved_parts * request_in_blocks >= self.read * REQUEST_PARTS
+        self.saved_parts * request_in_blocks >= self.dropped * REQUEST_PARTS
     }
 
-    fn add(&mut self, read: u64, saved_parts: u64) {
-        assert!(saved_parts <= read * REQUEST_PARTS, "a block saves one request at the most");
-        self.read += read;
-        self.saved_parts += saved_parts;
-        if self.read > OUTCOME_BLOCKS_MAX {
-            (self.read, self.saved_parts) = (self.read / 2, self.saved_parts / 2);
+    fn drop(&mut self, blocks: u64) {
+        self.dropped += blocks;
+        if self.dropped > OUTCOME_BLOCKS_MAX {
+            (self.dropped, self.saved_parts) = (self.dropped / 2, self.saved_parts / 2);
         }
     }
 }
@@ -92,15 +91,29 @@ impl Neighbourhood {
         usize::from(block / RING_BLOCKS[0] != asked / RING_BLOCKS[0])
     }
 
-    /// Takes in what became of blocks of a ring: so many were read, and they saved so much ([`saved_parts`]).
-    pub fn learn(&mut self, ring: usize, read: u64, saved_parts: u64) {
-        self.rings[ring].add(read, saved_parts);
+    /// Notes that a block of a ring saved so much ([`saved_parts`]).
+    pub fn save(&mut self, ring: usize, parts: u64) {
+        assert!(parts <= REQUEST_PARTS, "a block saves one request at the most");
+        self.rings[ring].saved_parts += parts;
+    }
+
+    /// Notes that so many blocks of a ring are kept no longer.
+    pub fn drop(&mut self, ring: usize, blocks: u64) {
+        self.rings[ring].drop(blocks);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Neighbourhood {
+        /// Takes in blocks that were read, saved so much in all, and were dropped.
+        fn learn(&mut self, ring: usize, read: u64, saved_parts: u64) {
+            self.rings[ring].saved_parts += saved_parts;
+            self.drop(ring, read);
+        }
+    }
 
     fn widths(neighbourhood: &mut Neighbourhood) -> [usize; 3] {
         let mut counts = [0; 3];
