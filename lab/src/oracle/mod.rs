@@ -104,6 +104,8 @@ struct Untold {
     lost: Time,
     /// When the newest of them was answered: a FLUSH speaks for what was answered before it was submitted.
     newest: Time,
+    /// When the oldest of them was answered: a FLUSH that was submitted later cannot promise it.
+    oldest: Time,
 }
 
 /// Marks a cell that has candidates. No tag has this bit: garbage is never promised to anybody.
@@ -339,7 +341,7 @@ impl Oracle {
     pub fn flushed(&mut self, volume: usize, at: Moment) -> Result<(), Violation> {
         let Moment(now) = self.moment();
         let state = &mut self.volumes[volume];
-        if state.must_fail_flush.is_some_and(|untold| untold.lost < at.0) {
+        if state.must_fail_flush.is_some_and(|untold| untold.lost < at.0 || untold.oldest < at.0) {
             let what =
                 format!("a FLUSH of volume {volume} succeeds after a failed one lost acknowledged writes");
             return Err(Violation::new(Kind::Contract, what));
@@ -597,8 +599,10 @@ impl Oracle {
             candidates.lose_unflushed(now, durable, 0);
         }
         if let Some(newest) = newest {
-            let before = volume.must_fail_flush.map_or(0, |untold| untold.newest);
-            volume.must_fail_flush = Some(Untold { lost: now, newest: newest.max(before) });
+            let before = volume.must_fail_flush;
+            let (newer, older) = before.map_or((newest, newest), |untold| (untold.newest, untold.oldest));
+            volume.must_fail_flush =
+                Some(Untold { lost: now, newest: newest.max(newer), oldest: newest.min(older) });
         }
     }
 
@@ -684,5 +688,35 @@ impl Oracle {
         self.explained.forget(volume);
         let flushed = self.volumes[volume].flushed;
         self.volumes[volume] = Volume { flushed, ..Volume::new(tags.into_iter()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_that_waited_cannot_promise_what_was_lost_meanwhile() {
+        let sectors = SectorRange { start: 0, sectors: 1 };
+        for is_answered_before in [true, false] {
+            let old = Tag::initial(0, 0);
+            let mut oracle = Oracle::new(Contract::default(), std::iter::once(vec![old]));
+            let write = oracle.submitted(0, sectors, Change::Write(7));
+            let early = oracle.moment();
+            if is_answered_before {
+                oracle.changed(0, sectors, write, false, true);
+            }
+            let flush = oracle.moment();
+            if !is_answered_before {
+                oracle.changed(0, sectors, write, false, true);
+            }
+            oracle.origin_lost(0, 0, Some(old));
+            assert_eq!(oracle.flushed(0, flush).is_err(), is_answered_before);
+            assert!(oracle.flushed(0, early).is_ok(), "it came before the answer");
+            let late = oracle.moment();
+            assert!(oracle.flushed(0, late).is_err());
+            oracle.flush_failed(0, late);
+            assert!(oracle.flushed(0, late).is_ok(), "a FLUSH has told of it");
+        }
     }
 }
