@@ -518,7 +518,7 @@ impl Life for SlotStore {
 
     fn give_up_lost<M: Memory>(m: &mut Machine<SlotStore>, key: RequestKey, memory: &mut M) {
         match m.requests[key].hold {
-            None => m.restore_next(key, memory),
+            None => m.begin_restores(key, memory),
             Some(_) => m.restore(key, memory),
         }
     }

@@ -1,8 +1,8 @@
 //! Restores: lost blocks that the operator gives up become what the origin has.
 //!
-//! The request that gives them up takes one range after the other. It holds the range against changes, reads it from the origin
-//! and writes it to its slot. Then the range is found again (L1), as if a client had written it. A client that wrote first
-//! has ended the loss: its write is left as it is.
+//! The request that gives them up takes one range after the other; what is lost meanwhile is not given up. It holds the
+//! range against changes, reads it from the origin and writes it to its slot. Then the range is found again (L1), as if a
+//! client had written it. A client that wrote first has ended the loss: its write is left as it is.
 
 use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, Target};
 use crate::machine::flight::Flight;
@@ -16,13 +16,19 @@ use crate::number::to_u32;
 use crate::store::slots::{SlotFlight, SlotStore};
 
 impl Machine<SlotStore> {
-    /// Goes on with the next lost range of the request's volume. If there is none, the answer waits for the table.
+    /// Gives up what is lost by now of the request's volume.
+    pub(in crate::store::slots) fn begin_restores<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        self.store.give_up(self.volumes.of(self.requests[key].volume));
+        self.restore_next(key, memory);
+    }
+
+    /// Goes on with the next range that is given up. If there is none, the answer waits for the table.
     pub(in crate::store::slots) fn restore_next<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         self.requests.release_work(key, memory);
         self.release_hold(key);
         let volume = self.volume(self.requests[key].volume);
         let all = Blocks { first: 0, count: volume.blocks() };
-        match self.store.first_lost(volume, all) {
+        match self.store.first_given_up(volume, all) {
             None => self.watch(key, Stage::Quiet),
             Some(blocks) => {
                 self.requests[key].blocks = blocks;
@@ -43,7 +49,7 @@ impl Machine<SlotStore> {
             self.fail(key, Errno::IO, memory);
             return;
         }
-        let Some(blocks) = self.store.first_lost(volume, held) else {
+        let Some(blocks) = self.store.first_given_up(volume, held) else {
             self.restore_next(key, memory);
             return;
         };

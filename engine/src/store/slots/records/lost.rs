@@ -28,7 +28,7 @@ use crate::mutation::Mutation;
 use crate::number::{index, to_u16, to_u32, wide};
 use crate::store::slots::{SlotFlight, SlotStore};
 use crate::units::{BLOCK_BYTES, BlockKey, PieceKey};
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -50,6 +50,8 @@ pub(crate) struct LostRecords {
     /// Requests that wait for the next write, and for the one in flight.
     waiting_next: Vec<RequestKey>,
     waiting: Vec<RequestKey>,
+    /// Lost blocks that the operator gave up: what is lost later is not among them.
+    given_up: BTreeSet<BlockKey>,
     /// Pieces without lost blocks according to the next write, and to the one in flight.
     found_next: Vec<PieceKey>,
     found: Vec<PieceKey>,
@@ -76,12 +78,18 @@ impl SlotStore {
         self.lost.range(first..).copied().take_while(move |key| self.piece_of(*key) == piece)
     }
 
-    /// The first of these blocks of a volume that are lost, as far as they follow one another in one piece.
-    pub(in crate::store::slots) fn first_lost(&self, volume: &Volume, blocks: Blocks) -> Option<Blocks> {
-        let mut lost = self.lost.range(volume.keys(blocks)).copied();
-        let first = lost.next()?;
+    /// Gives up the blocks of a volume that are lost by now.
+    pub(in crate::store::slots) fn give_up(&mut self, volume: &Volume) {
+        let all = Blocks { first: 0, count: volume.blocks() };
+        self.lost_records.given_up.extend(self.lost.range(volume.keys(all)));
+    }
+
+    /// The first of these blocks of a volume that are lost and given up, as far as they follow one another in one piece.
+    pub(in crate::store::slots) fn first_given_up(&self, volume: &Volume, blocks: Blocks) -> Option<Blocks> {
+        let mut given_up = self.lost_records.given_up.range(volume.keys(blocks)).copied();
+        let first = given_up.next()?;
         let piece = self.piece_of(first);
-        let follow = lost.zip(first.block() + 1..first.block() + RESTORED_BLOCKS_MAX);
+        let follow = given_up.zip(first.block() + 1..first.block() + RESTORED_BLOCKS_MAX);
         let follow = follow.take_while(|(key, next)| key.block() == *next && self.piece_of(*key) == piece);
         Some(Blocks { first: first.block(), count: 1 + wide(follow.count()) })
     }
@@ -164,6 +172,7 @@ impl SlotStore {
     fn found(&mut self, blocks: &[BlockKey], volumes: &mut Volumes) {
         for &key in blocks {
             self.lost.remove(&key);
+            self.lost_records.given_up.remove(&key);
             volumes.of_mut(key.volume()).lost_blocks -= 1;
             let piece = self.piece_of(key);
             if self.lost_of(piece).next().is_none() {
