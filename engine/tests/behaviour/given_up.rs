@@ -73,3 +73,19 @@ fn what_is_lost_meanwhile_is_not_given_up() {
         assert_eq!(answer_to_read(&mut rig, 6), Some(Err(Errno::IO)), "nobody has given it up");
     }
 }
+
+#[test]
+fn what_the_origin_cannot_read_stays_lost_and_is_asked_for_again() {
+    for mut rig in rotten() {
+        rig.fails_reads = true;
+        let failed = rig.submit(RequestOp::GiveUpLost);
+        rig.pass_ms(100);
+        assert_eq!(rig.answer(failed), Some(Err(Errno::IO)));
+        assert_eq!(answer_to_read(&mut rig, 5), Some(Err(Errno::IO)));
+        rig.fails_reads = false;
+        let given_up = rig.submit(RequestOp::GiveUpLost);
+        rig.pass_ms(100);
+        assert_eq!(rig.answer(given_up), Some(Ok(())));
+        assert_eq!(rig.read(5, 2).0, [3, 8]);
+    }
+}

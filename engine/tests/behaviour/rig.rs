@@ -141,6 +141,8 @@ pub struct Rig {
     pending: VecDeque<Io>,
     /// The origin fails its flushes.
     pub fails_flushes: bool,
+    /// The origin fails its reads.
+    pub fails_reads: bool,
     ops: Vec<Op>,
     answers: BTreeMap<u64, Result<(), Errno>>,
     reads: BTreeMap<u64, BufferId>,
@@ -186,6 +188,7 @@ impl Rig {
             now: Nanos(0),
             pending: VecDeque::new(),
             fails_flushes: false,
+            fails_reads: false,
             ops: Vec::new(),
             answers: BTreeMap::new(),
             reads: BTreeMap::new(),
@@ -394,6 +397,7 @@ impl Rig {
             Target::Mirror | Target::State => return Ok(()),
         };
         match &io.op {
+            IoOp::Read { .. } if self.fails_reads && io.target != Target::Cache => return Err(Errno::IO),
             IoOp::Read { offset_bytes, into } => {
                 let mut at = *offset_bytes as usize;
                 for slice in into.as_slice() {

@@ -27,7 +27,7 @@ use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
 /// Blocks that are copied at a time.
-const COPY_BLOCKS_MAX: u64 = wide(index(REQUEST_BYTES_MAX)) / BLOCK_BYTES;
+pub(in crate::store::slots) const COPY_BLOCKS_MAX: u64 = wide(index(REQUEST_BYTES_MAX)) / BLOCK_BYTES;
 
 /// Time from the end of the request that asked for a copy to the beginning of that, for every other copy; the others begin at
 /// once. The client's next request comes in between.

@@ -16,7 +16,6 @@
 use crate::effect::{Errno, IoOp, Pieces, Target};
 use crate::format::{LOST_RANGES_MAX, LOST_TABLE_OFFSETS, LostRange, LostTable};
 use crate::image::Image;
-use crate::limits::REQUEST_BYTES_MAX;
 use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
 use crate::machine::requests::Requests;
@@ -25,15 +24,13 @@ use crate::machine::volumes::Volumes;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
-use crate::number::{index, to_u16, to_u32, wide};
+use crate::number::{to_u16, to_u32, wide};
+use crate::store::slots::changes::promotions::COPY_BLOCKS_MAX;
 use crate::store::slots::{SlotFlight, SlotStore};
-use crate::units::{BLOCK_BYTES, BlockKey, PieceKey};
+use crate::units::{BlockKey, PieceKey};
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
-
-/// Blocks that are restored at once.
-const RESTORED_BLOCKS_MAX: u64 = wide(index(REQUEST_BYTES_MAX)) / BLOCK_BYTES;
 
 /// State of the table of lost blocks on the device, and of its next write.
 #[derive(Debug, Default)]
@@ -89,7 +86,7 @@ impl SlotStore {
         let mut given_up = self.lost_records.given_up.range(volume.keys(blocks)).copied();
         let first = given_up.next()?;
         let piece = self.piece_of(first);
-        let follow = given_up.zip(first.block() + 1..first.block() + RESTORED_BLOCKS_MAX);
+        let follow = given_up.zip(first.block() + 1..first.block() + COPY_BLOCKS_MAX);
         let follow = follow.take_while(|(key, next)| key.block() == *next && self.piece_of(*key) == piece);
         Some(Blocks { first: first.block(), count: 1 + wide(follow.count()) })
     }
