@@ -328,6 +328,14 @@ pub enum Notice {
         /// The error that it gave.
         errno: Errno,
     },
+    /// An origin failed a flush, and may have lost changes that clients were answered for. Their next FLUSH fails: who keeps the
+    /// clients over a crash of the process notes it until then ([`crate::engine::Engine::untold_losses`]).
+    ChangesLost {
+        /// The volume.
+        volume: VolumeIndex,
+        /// The error that FLUSH gets.
+        errno: Errno,
+    },
     /// The cache failed a write or a flush and is not written any more.
     CacheLatched {
         /// The error that it gave.

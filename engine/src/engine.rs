@@ -67,8 +67,8 @@ impl Engine {
         }
     }
 
-    /// The losses of origins of which no FLUSH has told yet, by volume. Whoever puts another engine in the place of a stopped one
-    /// gives them to that if the clients stay: their next FLUSH has to fail.
+    /// The losses of origins of which no FLUSH has told yet, by volume. Whoever puts another engine in the place of one that stopped
+    /// or crashed gives them to that if the clients stay: their next FLUSH has to fail.
     #[must_use]
     pub fn untold_losses(&self) -> Vec<(VolumeIndex, Errno)> {
         match &self.0 {

@@ -238,6 +238,9 @@ mutations! {
     GivenIsHad,
     /// Hazard 11: a durable discard fails with the flush of the origin that took writes before it, and the next FLUSH succeeds.
     DiscardTellsOfWrites,
+    /// Hazard 11: nobody notes that the origin lost what was acknowledged. The process is killed, and the next FLUSH of its clients
+    /// succeeds.
+    LossUnsaid,
 
     /// Hazard 16: what the origin has stands in for a copy that cannot be read, and is not compared with its checksum.
     StandInUnchecked,

@@ -136,6 +136,8 @@ events! {
     HalfBack "F45" Notice,
     /// The daemon has no memory that outlives it.
     NoLastingMemory "F46" Warning,
+    /// An origin may have lost changes that were not flushed.
+    ChangesLost "F47" Error,
     /// A client was refused for what it is.
     ClientRefused "F60" Warning,
     /// Certificates could not be read again.

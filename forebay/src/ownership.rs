@@ -283,9 +283,9 @@ pub fn follow(state: &StateDirectory, superblock: &Superblock) -> Result<()> {
         // One with a new number has nothing in the cache.
         let may_be_dirty = noted.is_some_and(|note| note.may_be_dirty);
         let abandoned = noted.is_some_and(|note| note.abandoned);
-        record
-            .volumes
-            .push(VolumeNote { abandoned, ..VolumeNote::new(volume, superblock.is_ephemeral, may_be_dirty) });
+        let untold = noted.and_then(|note| note.untold.clone());
+        let new = VolumeNote::new(volume, superblock.is_ephemeral, may_be_dirty);
+        record.volumes.push(VolumeNote { abandoned, untold, ..new });
     }
     state.store(&record)
 }

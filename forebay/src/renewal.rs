@@ -154,8 +154,12 @@ fn take_place(
     let spec = cache.spec();
     let mut record = state.load_or_new(&superblock.set_id)?;
     record.renewal = Some(renewal);
-    let records = superblock.volumes.iter().flatten();
-    record.volumes = records.map(|volume| VolumeNote::new(volume, true, false)).collect();
+    let records = superblock.volumes.iter().flatten().zip(&gone.volumes);
+    let note = |(volume, gone): (&VolumeRecord, &VolumeNote)| VolumeNote {
+        untold: gone.untold.clone(),
+        ..VolumeNote::new(volume, true, false)
+    };
+    record.volumes = records.map(note).collect();
     // RULE 17: the cache that is gone may come back. That it is void is durable before there is another one.
     state.replace_by(&mut record, spec, Some(&gone.set_id))?;
     if gone.renewal.as_ref().is_some_and(|renewal| renewal.is_forming) {

@@ -594,6 +594,7 @@ fn note(volume: &Served, old: &CacheRecord, found: &Opened) -> VolumeNote {
             Mutations::NONE,
         ),
         abandoned: false,
+        untold: old.and_then(|note| note.untold.clone()),
         // The places change from now on.
         record: record.map(|record| RecordNote { places: Vec::new(), ..RecordNote::new(record) }),
     }

@@ -150,9 +150,21 @@ pub struct VolumeNote {
     pub may_be_dirty: bool,
     /// Whether the origin was written without the cache: the volume's cached content is void.
     pub abandoned: bool,
+    /// The loss at its origin of which no FLUSH has told clients yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub untold: Option<UntoldNote>,
     /// The rest of its record in the superblock; only of an ephemeral cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<RecordNote>,
+}
+
+/// A loss of which no FLUSH has told clients yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UntoldNote {
+    /// The error number with which FLUSH has to fail.
+    pub errno: i32,
+    /// The machine's boot in hexadecimal: its clients end with it.
+    pub boot: String,
 }
 
 /// The record of a volume, but for what its note has anyway.
@@ -189,6 +201,7 @@ impl VolumeNote {
             read_only: volume.mode == WriteMode::Readonly,
             may_be_dirty,
             abandoned: false,
+            untold: None,
             record: is_ephemeral.then(|| RecordNote::new(volume)),
         }
     }
@@ -555,6 +568,14 @@ impl LiveRecord {
         record.settings_of(volume).to_vec()
     }
 
+    /// The losses since this boot of which no FLUSH has told clients, as ids of volumes and error numbers.
+    #[must_use]
+    pub fn untold(&self, boot: &str) -> Vec<(u32, i32)> {
+        let record = self.record.lock().expect("no thread panics while it holds the record");
+        let noted = record.volumes.iter().filter_map(|note| Some((note.id, note.untold.as_ref()?)));
+        noted.filter(|(_, untold)| untold.boot == boot).map(|(id, untold)| (id, untold.errno)).collect()
+    }
+
     /// The warm list that is kept of the cache, or was.
     #[must_use]
     pub fn list(&self) -> PathBuf {
@@ -659,6 +680,7 @@ mod tests {
             read_only: false,
             may_be_dirty: true,
             abandoned: false,
+            untold: Some(UntoldNote { errno: 5, boot: "b".to_owned() }),
             record: Some(RecordNote {
                 mode: "writethrough".to_owned(),
                 sector_bytes: 512,

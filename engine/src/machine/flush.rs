@@ -330,6 +330,9 @@ impl<S: Store> Machine<S> {
             of_volume
                 .filter(|active| active.reached == Reached::Origin)
                 .for_each(|active| active.reached = Reached::Lost);
+            if !self.is_mutated(Mutation::LossUnsaid) {
+                self.push(Effect::Notice(Notice::ChangesLost { volume: volume_index, errno }));
+            }
         }
     }
 

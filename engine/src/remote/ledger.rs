@@ -175,6 +175,12 @@ impl<C> Remote<C> {
         }
     }
 
+    /// Whether the next flush fails, for what the server may have lost.
+    #[must_use]
+    pub fn owes_failure(&self) -> bool {
+        self.owes_failure
+    }
+
     /// Fails all that waits.
     pub fn fail_waiting(&mut self, errno: Errno) {
         let cookies: Vec<u64> = self.waiting.iter().copied().collect();

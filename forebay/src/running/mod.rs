@@ -5,6 +5,7 @@ mod change;
 mod devices;
 pub mod halves;
 mod homecoming;
+mod losses;
 pub mod notices;
 pub mod recording;
 mod sampling;
@@ -47,6 +48,7 @@ use live::server::{
     Acceptor, Config, ControlError, ExportConfig, Handle, ListenAddress, SOCKET_PERMISSIONS_DEFAULT, Server,
     TlsError,
 };
+use losses::Losses;
 use notices::{abandon, doubt, notices};
 use sampling::Sampling;
 use schedule::Schedule;
@@ -121,6 +123,8 @@ pub struct Running {
     lasting: Option<LastingFile>,
     /// Number of times that an origin was noted to need its cache after a failure.
     doubts: Arc<AtomicU64>,
+    /// Notes on what origins lost.
+    losses: Arc<Losses>,
 }
 
 /// A cache, from the beginning of a session with it to the end.
@@ -251,6 +255,8 @@ pub fn run<T: Send + 'static>(
     let ([first, second], shared) = (halves.devices.clone(), SharedHalves::new(halves));
     let (half_watch, lost) = shared.watch();
     let doubt = doubt(&volumes, &record, identity.ephemeral, Arc::clone(&doubts), log.clone());
+    let losses = Losses::new(&volumes, &record);
+    let noted_losses = Arc::clone(&losses);
     let config = Config {
         pool_bytes: memory.pool_bytes,
         kept_bytes: memory.kept_bytes,
@@ -266,7 +272,7 @@ pub fn run<T: Send + 'static>(
         limits: doors.access.limits,
         abandon: abandon(&volumes, &record, log.clone()),
         device_timeout: doors.device_timeout,
-        notice: Box::new(notices(&volumes, is_daemon, &latch, log, half_watch, doubt)),
+        notice: Box::new(notices(&volumes, is_daemon, &latch, log, half_watch, doubt, noted_losses)),
         reactors: doors.threads,
     };
     let (server, handle) = Server::new(config)?;
@@ -277,7 +283,8 @@ pub fn run<T: Send + 'static>(
     let mut begun = None;
     let engine = server.run(|| {
         interrupts.attend();
-        let begun_now = session.begin()?;
+        let mut begun_now = session.begin()?;
+        losses.hand_on(&mut begun_now.engine);
         let era = Era::first(cache, shared.only(), identity, &begun_now, written_before_bytes);
         let Begun { engine, .. } = begun_now;
         let running = Arc::new(Running {
@@ -308,6 +315,7 @@ pub fn run<T: Send + 'static>(
             broken: OnceLock::new(),
             attachments: Mutex::default(),
             doubts,
+            losses,
             list_keeping,
             kept_list,
             warming_left_bytes: AtomicU64::new(0),
@@ -325,7 +333,7 @@ pub fn run<T: Send + 'static>(
     let begun = begun.context("the session did not begin")?;
     begun.close_sockets();
     printer.finish();
-    begun.note_clean(&engine.status(), engine.superblock());
+    begun.note_clean(&engine);
     outcome.recv().context("the job ended without a result")?
     // The devices and with them the locks end here, after all notes are made.
 }
@@ -598,19 +606,22 @@ impl Running {
         choose_name(&names, name)
     }
 
-    /// Takes `may_be_dirty` away from volumes that have nothing dirty and are not in writeback.
+    /// Takes `may_be_dirty` away from volumes that have nothing dirty and are not in writeback, and the notes on losses that
+    /// clients were told of.
     ///
     /// # Errors
     /// If it is stopping, or the notes cannot be written.
     pub fn note_drained(&self) -> Result<()> {
         let _held = self.note_lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let doubts = self.doubts.load(Ordering::SeqCst);
+        let (doubts, noted) = (self.doubts.load(Ordering::SeqCst), self.losses.noted());
         // A mirrored cache with one half writes through, and back again when both count.
-        let (status, modes) = self.handle.with_core(|engine| {
+        let losses = Arc::clone(&self.losses);
+        let (status, modes, untold) = self.handle.with_core(move |engine| {
             let records = engine.superblock().volumes.iter();
             let modes: Vec<_> = records.map(|record| record.as_ref().map(|record| record.mode)).collect();
-            (engine.status(), modes)
+            (engine.status(), modes, losses.of(engine))
         })?;
+        self.losses.follow(&untold, noted, false)?;
         let is_clean = |volume: &VolumeStatus| {
             let is_back = |mode| mode == WriteMode::Writeback;
             let may_be_back = is_back(volume.mode_target) || modes[volume.index.at()].is_some_and(is_back);
@@ -620,10 +631,12 @@ impl Running {
     }
 
     /// After a clean stop nothing gets dirty any more, in any mode.
-    fn note_clean(&self, status: &Status, superblock: &Superblock) {
+    fn note_clean(&self, engine: &Engine) {
+        let (status, superblock) = (&engine.status(), engine.superblock());
         let is_clean = |volume: &VolumeStatus| volume.dirty_bytes == 0 && volume.lost_bytes == 0;
         let doubts = self.doubts.load(Ordering::SeqCst);
-        let noted = self.note(status, doubts, is_clean).and_then(|()| {
+        let losses = || self.losses.follow(&self.losses.of(engine), self.losses.noted(), true);
+        let noted = self.note(status, doubts, is_clean).and_then(|()| losses()).and_then(|()| {
             if status.cache.latched {
                 return Ok(());
             }

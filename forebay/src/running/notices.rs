@@ -1,6 +1,7 @@
 //! Notices: unasked messages of a running cache to its operator.
 
 use super::halves::HalvesWatch;
+use super::losses::Losses;
 use super::volumes::ServedVolumes;
 use crate::events::Event;
 use crate::log::Log;
@@ -23,6 +24,7 @@ pub(super) fn notices(
     log: Log,
     halves: HalvesWatch,
     origin_failed: impl Fn(VolumeIndex) + Send + 'static,
+    losses: Arc<Losses>,
 ) -> impl FnMut(ServerNotice) + Send + 'static {
     let (volumes, latch) = (volumes.clone(), Arc::clone(latch));
     move |said| {
@@ -33,6 +35,14 @@ pub(super) fn notices(
         }
         if let ServerNotice::Engine(Notice::OriginError { volume, .. }) = said {
             origin_failed(volume);
+        }
+        let loss = match said {
+            ServerNotice::Engine(Notice::ChangesLost { volume, errno }) => Some((volume, errno)),
+            ServerNotice::OriginLost { target: Target::Origin(volume) } => Some((volume, Errno::IO)),
+            _ => None,
+        };
+        if let Some(Err(error)) = loss.map(|(volume, errno)| losses.note(volume, errno)) {
+            log.say(Event::NotNoted, "loss".to_owned(), format!("{error:#}"));
         }
         if let ServerNotice::Engine(Notice::HalfLost { .. }) = said {
             // The thread that notes it ends with the process.
@@ -93,6 +103,7 @@ fn volume(said: &ServerNotice) -> Option<VolumeIndex> {
     match said {
         ServerNotice::Engine(
             Notice::OriginError { volume, .. }
+            | Notice::ChangesLost { volume, .. }
             | Notice::CorruptClean { volume, .. }
             | Notice::Lost { volume, .. }
             | Notice::DirtyUnread { volume, .. }
@@ -102,6 +113,7 @@ fn volume(said: &ServerNotice) -> Option<VolumeIndex> {
         ServerNotice::DeviceGone { target: Target::Origin(volume) }
         | ServerNotice::OriginAway { target: Target::Origin(volume), .. }
         | ServerNotice::OriginOther { target: Target::Origin(volume), .. }
+        | ServerNotice::OriginLost { target: Target::Origin(volume) }
         | ServerNotice::OriginBack { target: Target::Origin(volume), .. } => Some(*volume),
         _ => None,
     }
@@ -112,6 +124,9 @@ fn volume(said: &ServerNotice) -> Option<VolumeIndex> {
 pub fn event(said: &ServerNotice) -> Event {
     match said {
         ServerNotice::Engine(Notice::OriginError { .. }) => Event::OriginFailed,
+        ServerNotice::Engine(Notice::ChangesLost { .. }) | ServerNotice::OriginLost { .. } => {
+            Event::ChangesLost
+        }
         ServerNotice::Engine(Notice::CacheLatched { .. }) => Event::CacheFailed,
         ServerNotice::Engine(Notice::HalfLost { .. }) => Event::HalfLost,
         ServerNotice::Engine(Notice::HalfBack { .. }) => Event::HalfBack,
@@ -152,6 +167,14 @@ pub fn kind(said: &ServerNotice) -> String {
         ServerNotice::ClientRefused { refusal, .. } => format!("refused, {}", refusal.kind()),
         said => format!("{said:?}"),
     }
+}
+
+/// The line about changes that an origin may have lost.
+fn lost(name: &str) -> String {
+    format!(
+        "the origin of volume {name} may have lost what clients wrote around the cache since their last FLUSH; the next one \
+         fails and tells them"
+    )
 }
 
 /// Why the cache is not written any more, and what to do about it.
@@ -215,6 +238,7 @@ fn line(
                  bring the right one back"
             );
         }
+        ServerNotice::OriginLost { target: Target::Origin(volume) } => return lost(&name(*volume)),
         ServerNotice::OriginBack { target: Target::Origin(volume), away_ms } => {
             let name = name(*volume);
             return format!(
@@ -245,6 +269,7 @@ fn line(
                 "the origin of volume {name} failed: {error}{advice}; it is retried, dirty data stays in the cache"
             )
         }
+        Notice::ChangesLost { volume, .. } => lost(&name(volume)),
         Notice::CacheLatched { errno } => latched(errno),
         Notice::HalfLost { .. } | Notice::HalfBack { .. } => ServerNotice::Engine(*said).to_string(),
         Notice::CacheSlow { usual_us, slow_us } => {

@@ -2,8 +2,8 @@
 
 use super::Moment;
 use crate::disk::faults::Kind;
-use engine::effect::Target;
-use engine::units::{SECTORS_PER_BLOCK, SectorRange};
+use engine::effect::{Errno, Target};
+use engine::units::{SECTORS_PER_BLOCK, SectorRange, VolumeIndex};
 use std::collections::{BTreeMap, BTreeSet};
 
 struct Hit {
@@ -98,12 +98,14 @@ impl Explained {
         self.suspects.range((volume, 0)..(volume + 1, 0)).map(|(_, block)| block * SECTORS_PER_BLOCK)
     }
 
-    /// Notes that a new engine began.
-    pub fn restarted(&mut self) {
+    /// Notes that a new engine began at `at`, which has to tell clients of the losses in `untold`.
+    pub fn restarted(&mut self, untold: &[(VolumeIndex, Errno)], at: Moment) {
+        self.owed.clear();
+        let owed = || Owed { hit: at, since: at, is_drawn: false };
+        self.owed.extend(untold.iter().map(|(volume, _)| (volume.at(), owed())));
         self.hits.clear();
         self.is_cache_failed = false;
         self.is_all_suspect = false;
-        self.owed.clear();
         self.absent.clear();
     }
 
@@ -236,7 +238,7 @@ mod tests {
         assert!(explained.was_absent(0, before), "the request was there when the origin was not");
         assert!(!explained.was_absent(0, after), "the origin was back when the request came");
         assert!(!explained.was_absent(1, before), "another volume has another origin");
-        explained.restarted();
+        explained.restarted(&[], after);
         assert!(!explained.was_absent(0, before), "a start begins anew");
     }
 }

@@ -106,6 +106,8 @@ struct Untold {
     newest: Time,
     /// When the oldest of them was answered: a FLUSH that was submitted later cannot promise it.
     oldest: Time,
+    /// Whether the process knows of it.
+    is_heard: bool,
 }
 
 /// Marks a cell that has candidates. No tag has this bit: garbage is never promised to anybody.
@@ -516,10 +518,10 @@ impl Oracle {
         self.volumes.iter_mut().for_each(|volume| volume.acknowledged.clear());
     }
 
-    /// The process ended; the devices go on. What was under way may have landed. `is_unflushed_lost` if the
+    /// The process ended; the devices and the clients go on. What was under way may have landed. `is_unflushed_lost` if the
     /// cache lost what no flush of it covered. What was answered at `old` or before survives, whatever the contract says
     /// of what is newer. Rot may have taken what was acknowledged at `rotten_since` or later, but nothing that was flushed if
-    /// that is remembered.
+    /// that is remembered. A FLUSH still has to tell of the losses that the process had heard of.
     pub fn process_crash(
         &mut self,
         is_unflushed_lost: bool,
@@ -548,7 +550,7 @@ impl Oracle {
             };
             // What the devices tell of flushes now, a power cut may take before the next start succeeds.
             let lasting = volume.told.unwrap_or(durable);
-            volume.must_fail_flush = None;
+            volume.must_fail_flush = volume.must_fail_flush.filter(|untold| untold.is_heard);
             // Where the log's end rotted, it is cut at a batch, and the newest are those of the time at which that was issued.
             let acknowledged = std::mem::take(&mut volume.acknowledged);
             let ends = [Some(now), rotten_since.map(|Moment(at)| at)].into_iter().flatten();
@@ -601,8 +603,19 @@ impl Oracle {
         if let Some(newest) = newest {
             let before = volume.must_fail_flush;
             let (newer, older) = before.map_or((newest, newest), |untold| (untold.newest, untold.oldest));
-            volume.must_fail_flush =
-                Some(Untold { lost: now, newest: newest.max(newer), oldest: newest.min(older) });
+            volume.must_fail_flush = Some(Untold {
+                lost: now,
+                newest: newest.max(newer),
+                oldest: newest.min(older),
+                is_heard: before.is_some_and(|untold| untold.is_heard),
+            });
+        }
+    }
+
+    /// The process has heard that an origin may have lost something: its clients have to be told, whatever becomes of it.
+    pub fn heard_of_loss(&mut self, volume: usize) {
+        if let Some(untold) = &mut self.volumes[volume].must_fail_flush {
+            untold.is_heard = true;
         }
     }
 

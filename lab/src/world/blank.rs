@@ -10,7 +10,7 @@ use super::{World, formatted, identity, record};
 use crate::disk::Disk;
 use crate::violation::{Kind, Violation};
 use crate::world::trace::What;
-use engine::effect::{Notice, WriteMode};
+use engine::effect::{Errno, Notice, WriteMode};
 use engine::format::{SetId, VolumeRecord};
 use engine::recovery::{self, Lacking, NotedVolume, Opened, load_superblock};
 use engine::status::VolumeStatus;
@@ -27,17 +27,41 @@ pub(super) struct Notes {
     set: u8,
     /// The cache that is being formatted was not finished.
     is_forming: bool,
+    /// By volume, a loss at its origin of which no FLUSH has told clients yet. They stay when the process crashes.
+    untold: [Option<Errno>; VOLUMES_MAX],
 }
 
 impl Notes {
     /// Notes on a cache that was just formatted.
     pub fn new() -> Notes {
-        Notes { needs_cache: [false; VOLUMES_MAX], replaced: Vec::new(), set: 7, is_forming: false }
+        Notes {
+            needs_cache: [false; VOLUMES_MAX],
+            replaced: Vec::new(),
+            set: 7,
+            is_forming: false,
+            untold: [None; VOLUMES_MAX],
+        }
     }
 
     /// That set id.
     pub fn set_id(&self) -> SetId {
         [self.set; 16]
+    }
+
+    /// The losses that clients have to be told of, whatever becomes of the process.
+    pub fn untold(&self) -> Vec<(VolumeIndex, Errno)> {
+        let noted = (0..).zip(&self.untold);
+        noted.filter_map(|(at, errno)| Some((VolumeIndex(at), (*errno)?))).collect()
+    }
+
+    /// Notes that an origin may have lost what its clients were answered for.
+    pub fn lost(&mut self, volume: usize, errno: Errno) {
+        self.untold[volume] = Some(errno);
+    }
+
+    /// The power was cut: the clients are gone.
+    pub fn power_cut(&mut self) {
+        self.untold = [None; VOLUMES_MAX];
     }
 
     /// Whether it is noted that a cache was replaced.
@@ -182,8 +206,21 @@ impl World {
 
     /// Notes that an origin failed, before anybody is told: it may have dropped what only the cache has then.
     pub(super) fn note_failure(&mut self, notice: &Notice) {
-        if let Notice::OriginError { volume, .. } = notice {
-            self.notes.needs_cache[volume.at()] = true;
+        match notice {
+            Notice::OriginError { volume, .. } => self.notes.needs_cache[volume.at()] = true,
+            Notice::ChangesLost { volume, errno } => self.notes.lost(volume.at(), *errno),
+            _ => (),
+        }
+    }
+
+    /// Takes away the notes on losses that clients were told of.
+    pub(super) fn note_told_losses(&mut self) {
+        let Some(engine) = &self.engine else { return };
+        for (volume, _) in self.notes.untold() {
+            let is_of_engine = engine.untold_losses().iter().any(|(untold, _)| *untold == volume);
+            if !is_of_engine && !self.servers.owes_failure(volume.at()) {
+                self.notes.untold[volume.at()] = None;
+            }
         }
     }
 

@@ -122,6 +122,7 @@ impl World {
         let rotten_since = self.end_lost_since();
         self.die();
         self.pool.cut_power();
+        self.notes.power_cut();
         self.cache.flush_note = None;
         self.changed_at.clear();
         self.oracle.power_cut(rotten_since);

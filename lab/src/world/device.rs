@@ -506,6 +506,9 @@ impl World {
         let range = (view.kind != Kind::Flush && view.target != Target::Cache)
             .then_some(SectorRange { start: view.first, sectors: view.sectors });
         self.oracle.explained.hit(view.target, view.kind, range, errno.is_gone(), at);
+        if let (Target::Origin(volume), Kind::Flush) = (view.target, view.kind) {
+            self.oracle.heard_of_loss(volume.at());
+        }
     }
 
     pub(super) fn tell(&mut self, op: u64, io: IoId, target: Target, result: Result<(), Errno>) {

@@ -240,7 +240,9 @@ impl World {
         self.counts.dirty_recoveries += u64::from(dirty_bytes > 0);
         self.reports.push(opened.report);
         self.note(What::Open { session: opened.superblock.session, dirty_bytes });
-        self.oracle.explained.restarted();
+        let untold = self.notes.untold();
+        let at = self.oracle.moment();
+        self.oracle.explained.restarted(&untold, at);
         self.settle_settings(&opened)?;
         self.note_needs_at_start(&opened);
         let is_any_bypassed = self.is_any_bypassed();
@@ -270,6 +272,7 @@ impl World {
         if let Some(pair) = pair {
             engine.set_pair(pair);
         }
+        engine.take_over_losses(&untold);
         self.engine = Some(engine);
         self.lost_under_cache.clear();
         self.clock = crate::clock::Clock::default();

@@ -2,7 +2,7 @@
 
 use crate::kinds::{ALL, RINGS};
 use crate::steps::*;
-use engine::effect::Errno;
+use engine::effect::{Errno, RequestOp};
 use forebay_lab::disk::faults::Kind;
 use forebay_lab::world::{Setup, World};
 
@@ -17,6 +17,7 @@ crate::scenarios! {
     hazard_11_flush_of_the_origin_fails: IgnoreOriginFlushError, writeback, on ALL;
     hazard_11_a_failed_flush_does_not_speak_for_later_writes: ToldOnce, writearound, on ALL;
     hazard_11_a_failed_flush_does_not_speak_for_answers_under_way: GivenIsHad, writearound, on ALL;
+    hazard_11_loss_is_told_behind_a_kill: LossUnsaid, writearound, on ALL;
     hazard_11_a_failed_discard_does_not_speak_for_writes: DiscardTellsOfWrites, no_discards, on ALL;
 }
 
@@ -156,6 +157,24 @@ fn hazard_11_a_failed_flush_does_not_speak_for_later_writes(world: &mut World) -
     world.pass(3000 * MS)?;
     let second = world.flush(0);
     assert!(world.wait(second)?.is_err(), "nothing has told of the writes behind the first one");
+    flush(world, 0)
+}
+
+/// An origin loses writes with a flush of the engine's own, and the process is killed before a client asks for one.
+fn hazard_11_loss_is_told_behind_a_kill(world: &mut World) -> Run {
+    begin(world)?;
+    // Which of them are lost is left to chance.
+    for block in FAR.iter().flat_map(|far| *far..far + 8) {
+        write(world, 0, block, 1)?;
+    }
+    world.hold(|io| io.is_origin(0, Kind::Flush));
+    let _ended_by_the_kill = world.submit(0, RequestOp::Drain);
+    let under_way = world.until_pending(|io| io.is_origin(0, Kind::Flush))?;
+    world.complete_failed(under_way.id, Errno::IO)?;
+    world.kill(|_| true);
+    world.open()?;
+    let first = world.flush(0);
+    assert!(world.wait(first)?.is_err(), "the clients are the same, and were told of nothing yet");
     flush(world, 0)
 }
 

@@ -349,6 +349,12 @@ impl Device {
         self.nbd().and_then(NbdDevice::away)
     }
 
+    /// Whether its next flush fails, for what the server of an export may have lost since the last one.
+    #[must_use]
+    pub fn owes_failure(&self) -> bool {
+        self.nbd().is_some_and(NbdDevice::owes_failure)
+    }
+
     /// Whether a model sets the times of its operations.
     #[must_use]
     pub fn is_modelled(&self) -> bool {

@@ -31,6 +31,11 @@ pub enum ServerNotice {
         /// The difference.
         reason: String,
     },
+    /// The server of an origin may have lost what it acknowledged and did not flush: the next flush fails.
+    OriginLost {
+        /// The origin.
+        target: Target,
+    },
     /// The server of an origin is back.
     OriginBack {
         /// The origin.
@@ -62,6 +67,7 @@ impl ServerNotice {
         match event {
             Event::Away { reason } => ServerNotice::OriginAway { target, reason },
             Event::Other { reason } => ServerNotice::OriginOther { target, reason },
+            Event::MayHaveLost => ServerNotice::OriginLost { target },
             Event::Back { away_ns } => ServerNotice::OriginBack { target, away_ms: away_ns / 1_000_000 },
         }
     }
@@ -74,6 +80,12 @@ impl fmt::Display for ServerNotice {
             ServerNotice::Engine(Notice::OriginError { volume, errno }) => {
                 write!(f, "the origin of volume {} failed and is tried again: {}", volume.0, said(errno.0))
             }
+            ServerNotice::Engine(Notice::ChangesLost { volume, errno }) => write!(
+                f,
+                "the origin of volume {} may have lost what was not flushed, and the next FLUSH fails: {}",
+                volume.0,
+                said(errno.0)
+            ),
             ServerNotice::Engine(Notice::CacheLatched { errno }) => {
                 write!(f, "the cache failed and is not written any more: {}", said(errno.0))
             }
@@ -130,6 +142,9 @@ impl fmt::Display for ServerNotice {
             }
             ServerNotice::OriginOther { reason, .. } => {
                 write!(f, "the origin's server serves another disk, which is not used: {reason}")
+            }
+            ServerNotice::OriginLost { .. } => {
+                write!(f, "the origin's server may have lost what was not flushed, and the next FLUSH fails")
             }
             ServerNotice::OriginBack { away_ms, .. } => {
                 write!(f, "the origin is back after {}.{:03} s", away_ms / 1000, away_ms % 1000)

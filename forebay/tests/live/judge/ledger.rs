@@ -3,12 +3,13 @@
 //! * A read may fail while the volume's origin fails a read, or the cache any operation, or when one of them is gone.
 //! * A change may fail while a device of the volume fails anything, and from the moment on when the cache failed a write
 //!   or a flush, as it is given up then.
-//! * A FLUSH, and whatever is to be durable, may also fail because an origin failed a flush since the last FLUSH.
+//! * A FLUSH, and whatever is to be durable, may also fail because an origin failed a flush since the last FLUSH, also in an
+//!   earlier life. A daemon that is killed may not have noted yet that it told clients.
 //! * Blocks that a failed write of the cache tore may give errors until they are written again; which ones they are is
 //!   seen when everything is read after a start.
 //! * Gone is gone until the next start. Once a clean stop was asked for, changes may be refused with ESHUTDOWN.
 //!
-//! Any other error breaks the promise, and so does every one after a restart with sound devices.
+//! Any other error breaks the promise.
 
 use crate::verifier::{Failure, Kind};
 use engine::effect::Errno;
@@ -16,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// Time between an operation that failed and the error that a client sees of it, on a busy machine.
 const GRACE: Duration = Duration::from_millis(1500);
+/// Longest time until a daemon has noted that it told clients of a loss, on a busy machine.
+pub const NOTED_WITHIN: Duration = Duration::from_secs(5);
 
 /// A device of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +40,15 @@ pub enum Deed {
     Flush,
 }
 
+/// A flush that an origin failed.
+#[derive(Debug)]
+struct Owed {
+    volume: usize,
+    at: Instant,
+    /// When a FLUSH was answered that was sent later.
+    told: Option<Instant>,
+}
+
 /// The faults of one life of the daemon.
 #[derive(Debug, Default)]
 pub struct Ledger {
@@ -45,8 +57,8 @@ pub struct Ledger {
     cache_failed: Option<Instant>,
     /// Devices that do not come back before the next start.
     gone: Vec<(Place, Instant)>,
-    /// Volumes whose origin failed a flush that no FLUSH has told of yet.
-    owed: Vec<(usize, Instant)>,
+    /// Failed flushes of origins.
+    owed: Vec<Owed>,
     stopping: Option<Instant>,
     /// The cache failed a write, in this life or an earlier one, and what it overwrote may be lost.
     is_torn: bool,
@@ -61,7 +73,7 @@ impl Ledger {
         self.hits.push((place, deed, at));
         match (place, deed) {
             (Place::Cache, Deed::Change | Deed::Flush) => self.fail_cache(at),
-            (Place::Origin(volume), Deed::Flush) => self.owed.push((volume, at)),
+            (Place::Origin(volume), Deed::Flush) => self.owed.push(Owed { volume, at, told: None }),
             _ => {}
         }
     }
@@ -76,8 +88,10 @@ impl Ledger {
     pub fn gone(&mut self, place: Place, at: Instant) {
         self.total += 1;
         self.gone.push((place, at));
-        if place == Place::Cache {
-            self.fail_cache(at);
+        match place {
+            Place::Cache => self.fail_cache(at),
+            // It fails flushes, too.
+            Place::Origin(volume) => self.owed.push(Owed { volume, at, told: None }),
         }
     }
 
@@ -88,12 +102,16 @@ impl Ledger {
 
     /// Notes that a FLUSH of the volume that was sent at `asked` was answered.
     pub fn flush_answered(&mut self, volume: usize, asked: Instant) {
-        self.owed.retain(|(of, at)| *of != volume || *at >= asked);
+        let of_volume = self.owed.iter_mut().filter(|owed| owed.volume == volume && owed.at < asked);
+        of_volume.for_each(|owed| owed.told = owed.told.or_else(|| Some(Instant::now())));
     }
 
     /// Notes that a new life begins, with sound devices.
     pub fn restart(&mut self) {
-        *self = Ledger { total: self.total, is_torn: self.is_torn, ..Ledger::default() };
+        let mut owed = std::mem::take(&mut self.owed);
+        owed.retain(|owed| owed.told.is_none_or(|told| told.elapsed() < NOTED_WITHIN));
+        owed.iter_mut().for_each(|owed| owed.told = None);
+        *self = Ledger { total: self.total, is_torn: self.is_torn, owed, ..Ledger::default() };
     }
 
     /// Whether a device failed anything in this life.
@@ -125,11 +143,15 @@ impl Ledger {
             is_its_own && is_now(*at)
         });
         let is_gone = |place: Place| self.gone.iter().any(|(gone, at)| *gone == place && *at <= answered);
+        let is_owed = |owed: &Owed| {
+            let is_over = owed.told.is_some_and(|told| told <= asked);
+            owed.volume == volume && owed.at <= answered && !is_over
+        };
         let is_stopping = failure.errno == Errno::SHUTDOWN && self.stopping.is_some_and(|at| at <= answered);
         is_hit
             || is_gone(origin)
             || self.cache_failed.is_some_and(|at| at <= answered)
-            || (is_durable && self.owed.iter().any(|(of, at)| *of == volume && *at <= answered))
+            || (is_durable && self.owed.iter().any(is_owed))
             || (!is_read && is_stopping)
     }
 }
@@ -196,6 +218,17 @@ mod tests {
         assert!(!ledger.explains(0, &failure(start, Kind::Write, 60_000, 60_001)));
         ledger.flush_answered(0, start + Duration::from_millis(60_000));
         assert!(!ledger.explains(0, &failure(start, Kind::Flush, 61_000, 61_001)));
+        ledger.restart();
+        assert!(ledger.explains(0, &failure(start, Kind::Flush, 62_000, 62_001)), "that was a moment ago");
+    }
+
+    #[test]
+    fn a_failed_flush_of_an_origin_is_told_in_the_next_life() {
+        let (mut ledger, start) = (Ledger::default(), Instant::now());
+        ledger.hit(Place::Origin(0), Deed::Flush, start);
+        ledger.restart();
+        assert!(ledger.explains(0, &failure(start, Kind::Flush, 60_000, 60_001)));
+        assert!(!ledger.explains(1, &failure(start, Kind::Flush, 60_000, 60_001)), "another volume");
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod trial;
 
 use crate::fuse;
 use crate::settings::number;
+pub use ledger::NOTED_WITHIN;
 use medium::Plant;
 use run::{Setup, run};
 

@@ -41,6 +41,24 @@ fn volume(site: &Site, cache: &str) -> Value {
     site.report(&["status", cache])["volumes"][0].clone()
 }
 
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(30), "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Whether the notes beside the cache have a loss of which no FLUSH has told.
+fn is_loss_noted(site: &Site) -> bool {
+    let files = std::fs::read_dir(site.path("state")).expect("the state directory");
+    let mut paths = files.map(|file| file.expect("a name").path());
+    paths.any(|path| {
+        path.extension().is_some_and(|kind| kind == "toml")
+            && std::fs::read_to_string(path).expect("notes").contains("untold")
+    })
+}
+
 /// A volume as clients should see it.
 struct Known {
     bytes: Vec<u8>,
@@ -232,6 +250,38 @@ fn what_a_server_lost_before_a_replacement_is_told() {
     site.run(&["detach", &other, "--verify"]);
     daemon.stop();
     drop(server);
+    known.compare_file(&image);
+}
+
+/// The server dies with what went around the cache, and so does the daemon before a client asks for a FLUSH. A client may not have
+/// noticed: the first FLUSH of the next daemon fails, once, and is forgotten when that was told.
+#[test]
+fn what_a_server_lost_before_a_kill_is_told() {
+    let site = Site::new("origin-and-daemon-die");
+    let image = site.file("image", 48 * MIB);
+    let mut server = Server::forgetful(&site, "origin", &image);
+    let cache = create(&site, &server.uri(), 32 * MIB, &["--mode", "writearound"]);
+    let daemon = Daemon::start(&site, &cache, &[]);
+    let mut known = Known::new(48 * MIB);
+    let mut client = connect(&daemon);
+    let places = known.write(&mut client, 20);
+    server.kill();
+    server.again();
+    wait_until("the loss is noted", || is_loss_noted(&site));
+    daemon.kill();
+    let daemon = Daemon::start(&site, &cache, &[]);
+    let mut client = connect(&daemon);
+    client.flush().expect("the daemon answers").expect_err("writes were lost, and nobody was told");
+    known.write_again(&mut client, &places);
+    client.flush().expect("the daemon answers").expect("the server lives");
+    wait_until("the loss is told", || !is_loss_noted(&site));
+    daemon.kill();
+    let daemon = Daemon::start(&site, &cache, &[]);
+    let mut client = connect(&daemon);
+    client.flush().expect("the daemon answers").expect("all was told");
+    known.compare(&mut client);
+    site.run(&["detach", &cache, "--verify"]);
+    daemon.stop();
     known.compare_file(&image);
 }
 

@@ -1,11 +1,10 @@
 //! The recipe docs/recipes/nbd.md, its commands run as they are written there.
 
-use super::{Known, MIB};
+use super::{Known, MIB, wait_until};
 use crate::daemon::{Site, end_of};
 use live::nbd::client::{Address, Client};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 const RECIPE: &str = include_str!("../../../../docs/recipes/nbd.md");
 
@@ -53,14 +52,6 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.0.kill();
         end_of(&mut self.0);
-    }
-}
-
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(30), "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -90,9 +90,14 @@ impl World {
         let server = self.server(volume);
         server.judge.taken_back();
         server.remote.take_back(now);
+        let owes = server.remote.owes_failure();
         let target = Target::Origin(VolumeIndex(volume as u8));
         for in_flight in self.in_flight.values_mut().filter(|other| other.view.target == target) {
             in_flight.fault = None;
+        }
+        if owes {
+            self.notes.lost(volume, Errno::IO);
+            self.oracle.heard_of_loss(volume);
         }
         self.seek(volume);
     }

@@ -238,6 +238,11 @@ impl Servers {
         })
     }
 
+    /// Whether the client of a server fails the next flush, for what the server may have lost.
+    pub fn owes_failure(&self, volume: usize) -> bool {
+        self.all[volume].as_ref().is_some_and(|server| server.remote.owes_failure())
+    }
+
     /// The process ended.
     pub fn die(&mut self) {
         self.all.iter_mut().for_each(|server| *server = None);

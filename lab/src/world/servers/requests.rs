@@ -432,6 +432,7 @@ impl World {
                 let sectors: Vec<u64> = lost.keys().copied().collect();
                 self.lose_at_origin(volume, &sectors);
                 self.remember_loss(volume, op, lost.into_iter().map(|(sector, lost)| (sector, lost.at)));
+                self.oracle.heard_of_loss(volume);
             }
             self.tell(op, in_flight.io, view.target, result);
         }

@@ -192,6 +192,11 @@ impl NbdDevice {
         }
     }
 
+    /// Whether its next flush fails, for what its server may have lost.
+    pub(super) fn owes_failure(&self) -> bool {
+        self.shared.lock().remote.owes_failure()
+    }
+
     /// Whether its server is away, for how long, and why.
     pub(super) fn away(&self) -> Option<Away> {
         let state = self.shared.lock();

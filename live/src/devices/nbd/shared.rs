@@ -86,6 +86,8 @@ pub(crate) enum Event {
         /// The difference.
         reason: String,
     },
+    /// The server may have lost what it acknowledged and did not flush: the next flush fails.
+    MayHaveLost,
     /// The connection is there again.
     Back {
         /// It was away for so long.
@@ -339,7 +341,11 @@ impl Shared {
         let mut state = self.lock();
         state.is_in_use = false;
         state.links.clear();
+        let owed = state.remote.owes_failure();
         state.remote.take_back(clock::now());
+        if !owed && state.remote.owes_failure() {
+            self.tell(&mut state, Event::MayHaveLost);
+        }
         self.pass_on(&mut state);
     }
 
