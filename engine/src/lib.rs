@@ -37,4 +37,4 @@ pub mod warmth;
 
 mod machine;
 
-pub use machine::fingerprint;
+pub use machine::{fingerprint, lost_changes};

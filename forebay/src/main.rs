@@ -16,6 +16,7 @@ mod http;
 mod interrupt;
 mod lasting;
 mod log;
+mod losses;
 mod metrics;
 mod nearest;
 mod opening;

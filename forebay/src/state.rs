@@ -568,12 +568,12 @@ impl LiveRecord {
         record.settings_of(volume).to_vec()
     }
 
-    /// The losses since this boot of which no FLUSH has told clients, as ids of volumes and error numbers.
+    /// The error number of a loss since this boot of which no FLUSH has told clients of the volume.
     #[must_use]
-    pub fn untold(&self, boot: &str) -> Vec<(u32, i32)> {
+    pub fn untold(&self, id: u32, boot: &str) -> Option<i32> {
         let record = self.record.lock().expect("no thread panics while it holds the record");
-        let noted = record.volumes.iter().filter_map(|note| Some((note.id, note.untold.as_ref()?)));
-        noted.filter(|(_, untold)| untold.boot == boot).map(|(id, untold)| (id, untold.errno)).collect()
+        let noted = record.volumes.iter().find(|note| note.id == id)?.untold.as_ref();
+        noted.filter(|untold| untold.boot == boot).map(|untold| untold.errno)
     }
 
     /// The warm list that is kept of the cache, or was.

@@ -8,7 +8,8 @@ use crate::arguments::RunOptions;
 use crate::control::{Answer, Answering, Listener, Progress, Question};
 use crate::events::Event;
 use crate::interrupt::{Interrupts, spawn};
-use crate::log::{Log, event_of};
+use crate::log::{Log, event, event_of};
+use crate::losses::Losses;
 use crate::opening::open_origin;
 use crate::ownership::{User, check_start, give_up_elsewhere};
 use crate::report::{
@@ -21,10 +22,9 @@ use crate::setting::VolumeSettings;
 use crate::state::{CacheRecord, LiveRecord, StateDirectory, VolumeNote};
 use crate::watchers::{Figures, Source, Watchers};
 use anyhow::{Context, Result, anyhow, bail};
-use engine::effect::WriteMode;
+use engine::effect::{Errno, WriteMode};
 use engine::units::VolumeIndex;
 use live::devices::{self, Access, Device, DeviceSpec};
-use live::limits::Limits;
 use live::passthrough::Passthrough;
 use live::server::{Config, ExportConfig, Handle, ListenAddress, POOL_BYTES_DEFAULT, Server};
 use std::ops::ControlFlow;
@@ -79,10 +79,12 @@ pub fn serve(
         let configured = file.map_or(&[][..], |file| file.settings_of(name));
         volume.settings = VolumeSettings::of(configured.iter().chain(record.settings_of(name)).copied());
     }
-    let limits: Vec<Limits> = volumes.iter().map(|volume| volume.settings.limits).collect();
     let set_id = record.set_id.clone();
-    let record = LiveRecord::new(state.clone(), record);
+    let record = Arc::new(LiveRecord::new(state.clone(), record));
+    let losses = Losses::new(&record);
     let (log, printer) = Log::open()?;
+    let ids: Vec<u32> = volumes.iter().map(|volume| volume.note.id).collect();
+    let noted = Arc::clone(&losses);
     let config = Config {
         lasting: None,
         pool_bytes: POOL_BYTES_DEFAULT,
@@ -103,35 +105,24 @@ pub fn serve(
         // There is no cache left to give up.
         abandon: Box::new(|_| Ok(())),
         device_timeout,
-        notice: Box::new(move |said| log.say(notices::event(&said), notices::kind(&said), said.to_string())),
+        notice: Box::new(move |said| {
+            notices::note_loss(&said, &noted, |index| ids.get(index.at()).copied(), &log);
+            log.say(notices::event(&said), notices::kind(&said), said.to_string());
+        }),
         reactors: threads,
     };
     let (server, handle) = Server::new(config)?;
     let names: Vec<String> = volumes.iter().map(|volume| volume.note.name.clone()).collect();
     let nbd = server.addresses().to_vec();
-    let running = Arc::new(RunningBare { handle: handle.clone(), volumes, nbd, watching });
+    let running = Arc::new(RunningBare { handle, volumes, nbd, watching });
     let source = Arc::clone(&running);
     let (answering, answerer) = mpsc::channel();
     let socket = Listener::open(&RunDirectory::find(), cache, access.control)?.answer_with(answerer)?;
-    let waiter = interrupts.clone();
-    spawn("stop", move || {
-        for (at, limits) in limits.into_iter().enumerate() {
-            // It fails only if the server has ended.
-            let _ = handle.set_limits(VolumeIndex(at as u8), limits);
-        }
-        let mut watchdog = Watchdog::of_service();
-        while !waiter.wait(Duration::from_secs(1)) {
-            // An answer is the proof that it works.
-            if handle.with_core(|_| ()).is_ok() {
-                watchdog.pat();
-            }
-        }
-        service::stopping();
-        // If it has stopped by itself there is nothing to stop.
-        let _ = handle.stop();
-    })?;
+    let (bare, looked_after, waiter) = (Arc::clone(&running), Arc::clone(&losses), interrupts.clone());
+    spawn("stop", move || bare.look_after(&looked_after, &waiter))?;
     let watchers = watchers.serve(&source)?;
-    server.run(|| {
+    let served = Arc::clone(&running);
+    let core = server.run(|| {
         interrupts.attend();
         for volume in &running.volumes {
             give_up_elsewhere(&state, &volume.origin, user(cache, &set_id, &volume.note))?;
@@ -146,11 +137,13 @@ pub fn serve(
         ready(&names, &running.nbd);
         // The thread waits for it.
         let _ = answering.send(running);
-        Ok::<_, anyhow::Error>(Passthrough::new())
+        let left = (0..).zip(&served.volumes);
+        let left = left.filter_map(|(at, volume)| Some((VolumeIndex(at), losses.left(volume.note.id)?)));
+        Ok::<_, anyhow::Error>(Passthrough::after_losses(&left.collect::<Vec<_>>()))
     })?;
     drop((socket, watchers));
     printer.finish();
-    Ok(())
+    losses.follow(&served.untold(&core.untold_losses()), losses.noted(), true)
 }
 
 /// The missing cache as a user of the origin of a volume, which is written unless clients may only read it.
@@ -236,6 +229,34 @@ struct RunningBare {
 }
 
 impl RunningBare {
+    /// The losses of which no FLUSH has told yet, by the ids of volumes: those that the core knows of, and servers.
+    fn untold(&self, of_core: &[(VolumeIndex, Errno)]) -> Vec<(u32, Errno)> {
+        let of_core = of_core.iter().map(|(at, errno)| (self.volumes[at.at()].note.id, *errno));
+        let of_servers = self.volumes.iter().filter(|volume| volume.origin.owes_failure());
+        of_core.chain(of_servers.map(|volume| (volume.note.id, Errno::IO))).collect()
+    }
+
+    /// Looks after the volumes until an interrupt comes, and stops then.
+    fn look_after(&self, losses: &Losses, interrupts: &Interrupts) {
+        for (at, volume) in (0..).zip(&self.volumes) {
+            // It fails only if the server has ended.
+            let _ = self.handle.set_limits(VolumeIndex(at), volume.settings.limits);
+        }
+        let mut watchdog = Watchdog::of_service();
+        while !interrupts.wait(Duration::from_secs(1)) {
+            let noted = losses.noted();
+            // An answer is the proof that it works.
+            let Ok(untold) = self.handle.with_core(|core| core.untold_losses()) else { continue };
+            watchdog.pat();
+            if let Err(error) = losses.follow(&self.untold(&untold), noted, false) {
+                event(Event::NotNoted, format_args!("{error:#}"));
+            }
+        }
+        service::stopping();
+        // If it has stopped by itself there is nothing to stop.
+        let _ = self.handle.stop();
+    }
+
     fn status(&self) -> Result<StatusReport> {
         let report = |volume: &Bare| {
             let note = &volume.note;

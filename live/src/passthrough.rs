@@ -2,8 +2,9 @@
 
 use crate::buffers::Pool;
 use crate::reactor::driver::Core;
-use engine::effect::{Effect, Errno, Io, IoId, IoOp, Pieces, Request, RequestId, RequestOp, Target};
+use engine::effect::{Effect, Errno, Io, IoId, IoOp, Notice, Pieces, Request, RequestId, RequestOp, Target};
 use engine::engine::Busy;
+use engine::lost_changes::{ClientChanges, Group, Reached};
 use engine::memory::{Memory, Slice};
 use engine::units::{Nanos, SECTOR_BYTES, SectorRange, VolumeIndex};
 use slab::Slab;
@@ -18,6 +19,7 @@ struct Passing {
     flush_after: bool,
     /// An origin that cannot discard has done as it should: the content may stay.
     may_refuse: bool,
+    is_change: bool,
 }
 
 /// An operation under way at an origin.
@@ -27,11 +29,23 @@ enum Flight {
     Flush(VolumeIndex),
 }
 
+/// A request that is answered behind a flush.
+#[derive(Clone, Copy)]
+struct Waiting {
+    id: RequestId,
+    /// The group of calls in which it came.
+    came_in: Group,
+    /// A FLUSH, which speaks for what was answered before it came. Else a change that is to be durable, which the origin has.
+    is_flush: bool,
+}
+
 /// The flushes of an origin. Those that come while one is under way are not covered by it, and share the next one.
 #[derive(Default)]
 struct Flushes {
-    under_way: Vec<RequestId>,
-    waiting: Vec<RequestId>,
+    under_way: Vec<Waiting>,
+    waiting: Vec<Waiting>,
+    /// The changes that a flush which fails may lose (hazard 11).
+    changes: ClientChanges,
 }
 
 /// A server of origins as they are: for a volume whose cache is missing, and as the yardstick of measurements. Of the
@@ -43,13 +57,33 @@ pub struct Passthrough {
     flushes: BTreeMap<VolumeIndex, Flushes>,
     effects: VecDeque<Effect>,
     stopping: Option<RequestId>,
+    /// The group of calls behind which the effects are drawn next.
+    group: Group,
 }
 
 impl Passthrough {
     /// A core for any number of volumes.
     #[must_use]
     pub fn new() -> Passthrough {
-        Passthrough::default()
+        Passthrough::after_losses(&[])
+    }
+
+    /// A core whose clients were not told of these losses of origins yet.
+    #[must_use]
+    pub fn after_losses(losses: &[(VolumeIndex, Errno)]) -> Passthrough {
+        // What came before belongs to the group before the first.
+        let mut core = Passthrough { group: Group(1), ..Passthrough::default() };
+        for (volume, errno) in losses {
+            core.flushes.entry(*volume).or_default().changes.lose(*errno);
+        }
+        core
+    }
+
+    /// The losses of origins of which no FLUSH has told yet.
+    #[must_use]
+    pub fn untold_losses(&self) -> Vec<(VolumeIndex, Errno)> {
+        let untold = |(volume, flushes): (&VolumeIndex, &Flushes)| Some((*volume, flushes.changes.untold()?));
+        self.flushes.iter().filter_map(untold).collect()
     }
 
     fn reply(&mut self, id: RequestId, result: Result<(), Errno>) {
@@ -68,9 +102,9 @@ impl Passthrough {
     }
 
     /// Answers a request when a flush has ended that begins from now on.
-    fn flush(&mut self, id: RequestId, volume: VolumeIndex) {
+    fn flush(&mut self, id: RequestId, volume: VolumeIndex, is_flush: bool) {
         let flushes = self.flushes.entry(volume).or_default();
-        flushes.waiting.push(id);
+        flushes.waiting.push(Waiting { id, came_in: self.group, is_flush });
         if flushes.under_way.is_empty() {
             self.begin_flush(volume);
         }
@@ -89,14 +123,30 @@ impl Passthrough {
     fn end_flush(&mut self, volume: VolumeIndex, result: Result<(), Errno>) {
         let flushes = self.flushes.entry(volume).or_default();
         let mut ended = std::mem::take(&mut flushes.under_way);
-        if result.is_err() {
+        let mut reached = Reached::Origin;
+        if let Err(errno) = result {
             // What it lost may be what they are to cover, and a device tells of that once.
             ended.append(&mut flushes.waiting);
+            let speaks = |one: &Waiting| one.is_flush && flushes.changes.are_spoken_for(one.came_in);
+            if !ended.iter().any(speaks) {
+                flushes.changes.lose(errno);
+                reached = Reached::Lost;
+                self.effects.push_back(Effect::Notice(Notice::ChangesLost { volume, errno }));
+            }
+        }
+        let mut results = Vec::with_capacity(ended.len());
+        for Waiting { id, came_in, is_flush } in ended {
+            let mut told = result;
+            if is_flush && result.is_ok() {
+                told = flushes.changes.tell(came_in, true).map_or(Ok(()), Err);
+            } else if !is_flush {
+                flushes.changes.answered(reached, self.group);
+            }
+            results.push((id, told));
         }
         self.begin_flush(volume);
-        if let Some(last) = ended.pop() {
-            let replies = ended.into_iter().map(|id| Effect::Reply { id, result });
-            self.effects.extend(replies);
+        if let Some((last, result)) = results.pop() {
+            self.effects.extend(results.into_iter().map(|(id, result)| Effect::Reply { id, result }));
             self.reply(last, result);
         }
     }
@@ -119,6 +169,7 @@ impl Core for Passthrough {
             slice,
             flush_after,
             may_refuse: matches!(op, RequestOp::Discard { .. }),
+            is_change: !matches!(op, RequestOp::Read { .. }),
         };
         match op {
             RequestOp::Read { range, into } => self.pass(
@@ -133,7 +184,7 @@ impl Core for Passthrough {
                 memory.release(into.buffer);
                 self.reply(id, Err(Errno::OPNOTSUPP));
             }
-            RequestOp::Flush => self.flush(id, volume),
+            RequestOp::Flush => self.flush(id, volume, true),
             RequestOp::Discard { range, fua } => self.pass(
                 passing(None, fua),
                 IoOp::Discard { offset_bytes: offset_bytes(range), len_bytes: len_bytes(range) },
@@ -176,17 +227,29 @@ impl Core for Passthrough {
         if let Some(slice) = passing.slice {
             memory.release(slice.buffer);
         }
+        let is_done = passing.is_change && result.is_ok();
+        if is_done {
+            self.flushes.entry(passing.volume).or_default().changes.begin();
+        }
         if passing.flush_after && result.is_ok() {
-            self.flush(passing.id, passing.volume);
+            self.flush(passing.id, passing.volume, false);
         } else {
             self.reply(passing.id, result);
+            if is_done {
+                let flushes = self.flushes.entry(passing.volume).or_default();
+                flushes.changes.answered(Reached::Origin, self.group);
+            }
         }
     }
 
     fn advance(&mut self, _now: Nanos, _memory: &mut Pool) {}
 
     fn poll_effect(&mut self, _memory: &mut Pool) -> Option<Effect> {
-        self.effects.pop_front()
+        let effect = self.effects.pop_front();
+        if effect.is_none() {
+            self.group = Group(self.group.0 + 1);
+        }
+        effect
     }
 
     fn deadline(&self) -> Option<Nanos> {
@@ -203,11 +266,33 @@ mod tests {
     struct Scene {
         core: Passthrough,
         memory: Pool,
+        /// Operations under way that are no flushes.
+        others: Vec<IoId>,
     }
 
     impl Scene {
         fn new() -> Scene {
-            Scene { core: Passthrough::new(), memory: Pool::new(1 << 20).expect("memory") }
+            Scene::with(Passthrough::new())
+        }
+
+        fn with(core: Passthrough) -> Scene {
+            Scene { core, memory: Pool::new(1 << 20).expect("memory"), others: Vec::new() }
+        }
+
+        /// A change works, that is to be durable or not.
+        fn zero(&mut self, id: u64, fua: bool) {
+            self.ask(id, RequestOp::WriteZeroes { range: SectorRange { start: 0, sectors: 8 }, fua });
+            self.news();
+            let io = self.others.pop().expect("it goes to the origin");
+            self.complete(io, Ok(()));
+        }
+
+        /// A FLUSH that the origin carries out works, or not.
+        fn flush(&mut self, id: u64) -> bool {
+            self.ask(id, RequestOp::Flush);
+            let (flushes, _) = self.news();
+            self.complete(flushes[0], Ok(()));
+            self.news().1.contains(&(id, true))
         }
 
         fn ask(&mut self, id: u64, op: RequestOp) {
@@ -225,8 +310,9 @@ mod tests {
             while let Some(effect) = self.core.poll_effect(&mut self.memory) {
                 match effect {
                     Effect::Io(Io { id, op: IoOp::Flush, .. }) => flushes.push(id),
+                    Effect::Io(Io { id, .. }) => self.others.push(id),
                     Effect::Reply { id, result } => answers.push((id.0, result.is_ok())),
-                    _ => {}
+                    Effect::Notice(_) => {}
                 }
             }
             (flushes, answers)
@@ -262,7 +348,37 @@ mod tests {
         answers.sort_unstable();
         assert_eq!(answers, [(1, false), (2, false), (3, false)], "an origin tells of its loss once");
         assert!(flushes.is_empty(), "nobody waits for another one");
-        scene.ask(4, RequestOp::Flush);
-        assert_eq!(scene.news().0.len(), 1, "a later one has a flush of its own");
+        assert!(scene.flush(4), "a later one has a flush of its own");
+    }
+
+    #[test]
+    fn a_durable_change_that_fails_does_not_speak_for_others() {
+        let mut scene = Scene::new();
+        scene.zero(1, false);
+        scene.zero(2, true);
+        let (flushes, _) = scene.news();
+        scene.complete(flushes[0], Err(Errno::IO));
+        assert_eq!(scene.news().1, [(2, false)]);
+        assert_eq!(scene.core.untold_losses(), [(VOLUME, Errno::IO)]);
+        assert!(!scene.flush(3), "the first change may be lost, and nobody was told");
+        assert!(scene.core.untold_losses().is_empty() && scene.flush(4), "once");
+    }
+
+    #[test]
+    fn a_flush_that_fails_does_not_speak_for_what_came_meanwhile() {
+        let mut scene = Scene::new();
+        scene.ask(1, RequestOp::Flush);
+        let (flushes, _) = scene.news();
+        scene.zero(2, false);
+        scene.news();
+        scene.complete(flushes[0], Err(Errno::IO));
+        assert_eq!(scene.news().1, [(1, false)]);
+        assert!(!scene.flush(3) && scene.flush(4));
+    }
+
+    #[test]
+    fn what_the_one_before_did_not_tell_is_told() {
+        let mut scene = Scene::with(Passthrough::after_losses(&[(VOLUME, Errno::IO)]));
+        assert!(!scene.flush(1) && scene.flush(2));
     }
 }

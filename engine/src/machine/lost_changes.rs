@@ -7,11 +7,11 @@ use crate::effect::Errno;
 
 /// Number of a group of calls, behind which the driver draws the effects of all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Group(pub u64);
+pub struct Group(pub u64);
 
 /// How far a client's change of an origin came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reached {
+pub enum Reached {
     /// The origin has answered for no part of it.
     Nothing,
     /// The origin has answered for a part of it.
@@ -32,7 +32,7 @@ struct Lost {
 
 /// The changes that clients made to an origin.
 #[derive(Debug, Default)]
-pub(crate) struct ClientChanges {
+pub struct ClientChanges {
     /// The number of those that the origin has answered for in part at least, and of which clients have no answer yet.
     unanswered: u64,
     /// The group in which the last of the others was answered.

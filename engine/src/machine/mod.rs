@@ -21,7 +21,7 @@ pub(crate) mod flight;
 pub(crate) mod flush;
 pub(crate) mod guard;
 pub(crate) mod halves;
-pub(crate) mod lost_changes;
+pub mod lost_changes;
 pub(crate) mod neighbours;
 pub(crate) mod origin;
 pub(crate) mod outbox;

@@ -5,7 +5,6 @@ mod change;
 mod devices;
 pub mod halves;
 mod homecoming;
-mod losses;
 pub mod notices;
 pub mod recording;
 mod sampling;
@@ -27,6 +26,7 @@ use crate::events::Event;
 use crate::interrupt::{Interrupts, spawn};
 use crate::lasting::LastingFile;
 use crate::log::{Log, event};
+use crate::losses::Losses;
 use crate::ownership::User;
 use crate::report::{
     AdviceReport, CacheIdentity, CacheReport, LimitsReport, Measured, RecoveryReport, StatsReport,
@@ -48,7 +48,6 @@ use live::server::{
     Acceptor, Config, ControlError, ExportConfig, Handle, ListenAddress, SOCKET_PERMISSIONS_DEFAULT, Server,
     TlsError,
 };
-use losses::Losses;
 use notices::{abandon, doubt, notices};
 use sampling::Sampling;
 use schedule::Schedule;
@@ -255,7 +254,7 @@ pub fn run<T: Send + 'static>(
     let ([first, second], shared) = (halves.devices.clone(), SharedHalves::new(halves));
     let (half_watch, lost) = shared.watch();
     let doubt = doubt(&volumes, &record, identity.ephemeral, Arc::clone(&doubts), log.clone());
-    let losses = Losses::new(&volumes, &record);
+    let losses = Losses::new(&record);
     let noted_losses = Arc::clone(&losses);
     let config = Config {
         pool_bytes: memory.pool_bytes,
@@ -284,7 +283,7 @@ pub fn run<T: Send + 'static>(
     let engine = server.run(|| {
         interrupts.attend();
         let mut begun_now = session.begin()?;
-        losses.hand_on(&mut begun_now.engine);
+        volumes.hand_on(&losses, &mut begun_now.engine);
         let era = Era::first(cache, shared.only(), identity, &begun_now, written_before_bytes);
         let Begun { engine, .. } = begun_now;
         let running = Arc::new(Running {
@@ -615,11 +614,11 @@ impl Running {
         let _held = self.note_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let (doubts, noted) = (self.doubts.load(Ordering::SeqCst), self.losses.noted());
         // A mirrored cache with one half writes through, and back again when both count.
-        let losses = Arc::clone(&self.losses);
+        let volumes = self.volumes.clone();
         let (status, modes, untold) = self.handle.with_core(move |engine| {
             let records = engine.superblock().volumes.iter();
             let modes: Vec<_> = records.map(|record| record.as_ref().map(|record| record.mode)).collect();
-            (engine.status(), modes, losses.of(engine))
+            (engine.status(), modes, volumes.untold_losses(engine))
         })?;
         self.losses.follow(&untold, noted, false)?;
         let is_clean = |volume: &VolumeStatus| {
@@ -635,7 +634,8 @@ impl Running {
         let (status, superblock) = (&engine.status(), engine.superblock());
         let is_clean = |volume: &VolumeStatus| volume.dirty_bytes == 0 && volume.lost_bytes == 0;
         let doubts = self.doubts.load(Ordering::SeqCst);
-        let losses = || self.losses.follow(&self.losses.of(engine), self.losses.noted(), true);
+        let untold = self.volumes.untold_losses(engine);
+        let losses = || self.losses.follow(&untold, self.losses.noted(), true);
         let noted = self.note(status, doubts, is_clean).and_then(|()| losses()).and_then(|()| {
             if status.cache.latched {
                 return Ok(());

@@ -1,10 +1,10 @@
 //! Notices: unasked messages of a running cache to its operator.
 
 use super::halves::HalvesWatch;
-use super::losses::Losses;
 use super::volumes::ServedVolumes;
 use crate::events::Event;
 use crate::log::Log;
+use crate::losses::Losses;
 use crate::state::LiveRecord;
 use crate::superblock::system;
 use engine::effect::{Errno, Notice, Target};
@@ -36,14 +36,7 @@ pub(super) fn notices(
         if let ServerNotice::Engine(Notice::OriginError { volume, .. }) = said {
             origin_failed(volume);
         }
-        let loss = match said {
-            ServerNotice::Engine(Notice::ChangesLost { volume, errno }) => Some((volume, errno)),
-            ServerNotice::OriginLost { target: Target::Origin(volume) } => Some((volume, Errno::IO)),
-            _ => None,
-        };
-        if let Some(Err(error)) = loss.map(|(volume, errno)| losses.note(volume, errno)) {
-            log.say(Event::NotNoted, "loss".to_owned(), format!("{error:#}"));
-        }
+        note_loss(&said, &losses, |index| volumes.of(index).map(|volume| volume.id.0), &log);
         if let ServerNotice::Engine(Notice::HalfLost { .. }) = said {
             // The thread that notes it ends with the process.
             let _ = halves.lost.send(());
@@ -57,6 +50,23 @@ pub(super) fn notices(
             let line = of_half(&said, half_name).unwrap_or_else(|| line(&said, name, away));
             log.say_of(event(&said), volume, kind(&said), line);
         }
+    }
+}
+
+/// Hazard 11: notes what an origin lost, if a notice tells of that. `id_of` gives the ids of volumes.
+pub fn note_loss(
+    said: &ServerNotice,
+    losses: &Losses,
+    id_of: impl Fn(VolumeIndex) -> Option<u32>,
+    log: &Log,
+) {
+    let (volume, errno) = match said {
+        ServerNotice::Engine(Notice::ChangesLost { volume, errno }) => (*volume, *errno),
+        ServerNotice::OriginLost { target: Target::Origin(volume) } => (*volume, Errno::IO),
+        _ => return,
+    };
+    if let Some(Err(error)) = id_of(volume).map(|id| losses.note(id, errno)) {
+        log.say(Event::NotNoted, "loss".to_owned(), format!("{error:#}"));
     }
 }
 

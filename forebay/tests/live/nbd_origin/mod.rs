@@ -285,6 +285,36 @@ fn what_a_server_lost_before_a_kill_is_told() {
     known.compare_file(&image);
 }
 
+/// The same, and the cache is missing at the next start.
+#[test]
+fn what_a_server_lost_is_told_without_the_cache() {
+    let site = Site::new("origin-and-cache-go");
+    let image = site.file("image", 48 * MIB);
+    let mut server = Server::forgetful(&site, "origin", &image);
+    let cache = create(&site, &server.uri(), 32 * MIB, &["--mode", "writearound"]);
+    let daemon = Daemon::start(&site, &cache, &[]);
+    let places = Known::new(48 * MIB).write(&mut connect(&daemon), 20);
+    server.kill();
+    server.again();
+    wait_until("the loss is noted", || is_loss_noted(&site));
+    daemon.kill();
+    std::fs::rename(&cache, site.path("elsewhere")).expect("the cache goes");
+    let daemon = Daemon::start(&site, &cache, &["--uncached"]);
+    let mut client = connect(&daemon);
+    client.flush().expect("the daemon answers").expect_err("writes were lost, and nobody was told");
+    client.flush().expect("the daemon answers").expect("it was told");
+    wait_until("the loss is told", || !is_loss_noted(&site));
+    // The next loss is one of this daemon's.
+    client.write(places[0], &[1; 4096]).expect("the daemon answers").expect("the server takes it");
+    server.kill();
+    server.again();
+    wait_until("the loss is noted", || is_loss_noted(&site));
+    client.flush().expect("the daemon answers").expect_err("the server lost it");
+    client.flush().expect("the daemon answers").expect("it was told");
+    daemon.stop();
+    assert!(!is_loss_noted(&site), "a clean stop takes the note away");
+}
+
 /// The daemon dies, the server lives on.
 #[test]
 fn a_daemon_that_dies_finds_its_origin_again() {
