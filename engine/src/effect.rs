@@ -143,7 +143,8 @@ pub enum RequestOp {
     },
     /// Bring what is not cached of the range into the cache, as far as there is room; the range is of whole blocks, and the
     /// memory is needed for that until the reply. Refused with [`Errno::OPNOTSUPP`] where reads are not cached, and with
-    /// [`Errno::NOSPC`] where too much is on its way already: ask again a little later.
+    /// [`Errno::NOSPC`] where too much is on its way already, or the origin was not flushed since the start: ask again a little
+    /// later.
     Warm {
         /// The range to warm.
         range: SectorRange,

@@ -114,6 +114,21 @@ fn what_is_warmed_is_cached_and_hit() {
     }
 }
 
+/// Goal: nothing is read in vain at a start. Method: a range is warmed at once, while the first flush of the origin is under way,
+/// without which nothing is clean; who is refused asks again.
+#[test]
+fn what_is_warmed_at_once_is_cached() {
+    for (name, mut world) in worlds() {
+        let mut warm = world.warm(0, blocks(100, 32));
+        while world.wait(warm).expect("it is answered") == Err(Errno::NOSPC) {
+            world.pass(20_000_000).expect("sound");
+            warm = world.warm(0, blocks(100, 32));
+        }
+        world.pass(3_000_000_000).expect("sound");
+        assert_eq!(absent(&world, 100, 32), 0, "{name}");
+    }
+}
+
 /// Goal: warming pushes nothing out. Method: far more is asked for than there is room, then the first of it again.
 #[test]
 fn without_room_nothing_enters_and_nothing_leaves() {

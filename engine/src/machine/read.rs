@@ -220,10 +220,14 @@ impl<S: Store> Machine<S> {
 
     /// A stamp of blocks that are about to be read from the origin and may enter the cache as clean.
     pub(crate) fn clean_stamp(&self, volume: &Volume, blocks: Blocks) -> Option<Stamp> {
-        // RULE 2: what the process before this one left unflushed on the origin is not clean either.
         let epoch = self.trusted_epoch(volume);
-        let is_flushed = epoch > 0 || self.is_mutated(Mutation::FillBeforeFirstFlush);
-        if is_flushed { volume.guard.stamp(blocks, epoch) } else { None }
+        if self.is_any_clean(volume) { volume.guard.stamp(blocks, epoch) } else { None }
+    }
+
+    /// Whether anything of the origin may enter the cache as clean. RULE 2: what the process before this one left unflushed there
+    /// is not clean.
+    pub(crate) fn is_any_clean(&self, volume: &Volume) -> bool {
+        self.trusted_epoch(volume) > 0 || self.is_mutated(Mutation::FillBeforeFirstFlush)
     }
 
     fn issue_open<M: Memory>(

@@ -220,8 +220,9 @@ impl Reading for LogStore {
     }
 
     fn warm<M: Memory>(m: &mut Machine<LogStore>, key: RequestKey, memory: &mut M) {
-        let blocks = m.requests[key].blocks.count;
-        if m.has_room_for_fill(blocks) {
+        let (index, blocks) = (m.requests[key].volume, m.requests[key].blocks.count);
+        // Before the first flush of the origin, which is on its way, all would be read in vain.
+        if m.has_room_for_fill(blocks) && m.is_any_clean(m.volume(index)) {
             m.read_absent(key, memory);
         } else {
             m.fail(key, Errno::NOSPC, memory);
