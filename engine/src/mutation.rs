@@ -241,6 +241,9 @@ mutations! {
     /// Hazard 11: nobody notes that the origin lost what was acknowledged. The process is killed, and the next FLUSH of its clients
     /// succeeds.
     LossUnsaid,
+    /// Hazard 11: an origin loses what was acknowledged, and the FLUSH that tells of it waits for the cache first. The process is
+    /// killed before its answer, and the next FLUSH succeeds.
+    ToldBehindCache,
 
     /// Hazard 16: what the origin has stands in for a copy that cannot be read, and is not compared with its checksum.
     StandInUnchecked,
@@ -475,6 +478,9 @@ mutations! {
     BypassBeforeAbandoned,
     /// Hazard 10: the cache failed, and so does the note of that; the origin is written all the same. The cache comes back with v0.
     BypassUnnoted,
+    /// Hazard 10: the cache fails a flush, and v1, which was written through, is in the origin alone. A FLUSH is answered before that
+    /// is noted durably, and the cache comes back with v0.
+    FlushBeforeAbandoned,
     /// Hazard 10: the cache failed; a volume that left writeback goes on with its origin, which lacks v1. v0 is read.
     OwingGivenUp,
     /// Rule 11: an origin's well-known place is written while its checksum is on record: after a crash the

@@ -142,14 +142,17 @@ impl<S: Store> Machine<S> {
             S::drop_volume(self, volume_index);
             self.push(Effect::Notice(Notice::Uncached { volume: volume_index }));
         }
-        let waiting: Vec<RequestKey> = self
-            .requests
-            .iter()
-            .filter(|(_, active)| active.volume == volume_index && active.stage == Stage::Abandoning)
-            .map(|(key, _)| key)
-            .collect();
-        for key in waiting {
-            self.begin_again(key, memory);
+        let of_volume = self.requests.iter().filter(|(_, active)| active.volume == volume_index);
+        let waiting: Vec<(RequestKey, Stage)> = of_volume.map(|(key, active)| (key, active.stage)).collect();
+        for (key, stage) in waiting {
+            match stage {
+                Stage::Abandoning => self.begin_again(key, memory),
+                Stage::Barrier { .. } if !is_noted => {
+                    self.requests.unwatch(key);
+                    self.fail(key, Errno::IO, memory);
+                }
+                _ => (),
+            }
         }
     }
 }

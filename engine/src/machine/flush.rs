@@ -128,7 +128,8 @@ impl<S: Store> Machine<S> {
                 }
                 Stage::Barrier { sequence, epoch } => {
                     let is_origin_done = self.volume(volume_index).origin.flushed_epoch >= epoch;
-                    let is_cache_done = self.barrier.flushed >= sequence || self.latched.is_some();
+                    let is_cache_done =
+                        self.barrier.flushed >= sequence || self.is_flushed_without_cache(volume_index);
                     if is_origin_done && is_cache_done {
                         self.interval_ends(volume_index);
                         self.reply(key, memory);
@@ -212,7 +213,7 @@ impl<S: Store> Machine<S> {
     /// Flushes both devices, as far as they have data that the FLUSH promises; all of that is written.
     fn flush_devices<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let volume_index = self.requests[key].volume;
-        let is_cache_void = self.latched.is_some()
+        let is_cache_void = self.is_flushed_without_cache(volume_index)
             || !self.store.flush_waits_for_cache()
             || self.is_mutated(Mutation::FlushWithoutCacheFlush);
         let sequence = if is_cache_void { 0 } else { self.store.answered_sequence() };
@@ -230,6 +231,14 @@ impl<S: Store> Machine<S> {
             return;
         }
         self.requests.watch(key, Stage::Barrier { sequence, epoch });
+    }
+
+    /// Whether a cache that failed owes a FLUSH of a volume nothing. HAZARD 10: what was written through to both may be old in the
+    /// cache when that comes back, which nobody reads once that is durably noted.
+    fn is_flushed_without_cache(&self, volume_index: VolumeIndex) -> bool {
+        let is_hasty = self.is_mutated(Mutation::FlushBeforeAbandoned);
+        let is_noted = self.volume(volume_index).standing != Standing::Abandoning;
+        self.latched.is_some() && (is_noted || is_hasty)
     }
 
     // ---- origins -----------------------------------------------------------------------------
@@ -302,6 +311,7 @@ impl<S: Store> Machine<S> {
     /// speaks for all changes up to now, FLUSHes fail until one does.
     fn tell_origin_flush_failed(&mut self, volume_index: VolumeIndex, errno: Errno) {
         let is_once_enough = self.is_mutated(Mutation::ToldOnce);
+        let is_told_late = self.is_mutated(Mutation::ToldBehindCache);
         let mut is_told = false;
         for at in 0..self.requests.watched().len() {
             let key = self.requests.watched()[at];
@@ -309,18 +319,21 @@ impl<S: Store> Machine<S> {
             if active.volume != volume_index {
                 continue;
             }
-            let stage = match active.stage {
-                Stage::Barrier { sequence, epoch } if epoch > 0 => {
+            match active.stage {
+                Stage::Barrier { epoch, .. } if epoch > 0 => {
                     let changes = &self.volume(volume_index).origin.changes;
                     let is_last = changes.are_spoken_for(self.came_in(key)) || is_once_enough;
                     is_told |= is_last && self.speaks_for_writes(key);
-                    Stage::Barrier { sequence, epoch: 0 }
                 }
-                Stage::OriginFlush(wanted) if wanted > 0 => Stage::OriginFlush(0),
+                Stage::OriginFlush(wanted) if wanted > 0 => (),
                 _ => continue,
-            };
+            }
             let active = &mut self.requests[key];
-            active.stage = stage;
+            // HAZARD 11: it does not wait for the cache. A crash before its answer would leave the loss told to nobody.
+            active.stage = match active.stage {
+                Stage::Barrier { sequence, .. } if is_told_late => Stage::Barrier { sequence, epoch: 0 },
+                _ => Stage::OriginFlush(0),
+            };
             active.error = Some(errno);
         }
         let origin = &mut self.volume_mut(volume_index).origin;

@@ -1,6 +1,6 @@
 //! Hazard 10, rules 10 and 11: devices that return garbage, die, and come back.
 
-use crate::kinds::{ALL, Kind as Records, RINGS};
+use crate::kinds::{ALL, Kind as Records, RINGS, TRANSACTIONS};
 use crate::steps::*;
 use engine::effect::{Errno, RequestOp, Target, WriteMode};
 use engine::format::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS};
@@ -17,6 +17,7 @@ crate::scenarios! {
     rule_10_lost_is_recorded: LostNotRecorded, writeback;
     hazard_10_cache_fails_and_comes_back: BypassBeforeAbandoned, writearound_alone, on KEEPING_CLEAN;
     hazard_10_note_of_a_failed_cache_fails: BypassUnnoted, writearound_unnoted, on KEEPING_CLEAN;
+    hazard_10_flush_beside_a_cache_that_fails: FlushBeforeAbandoned, writethrough, on TRANSACTIONS;
     hazard_10_cache_fails_behind_a_new_mode: OwingGivenUp, writeback, on TAKING_NEW;
     hazard_10_cache_fails_before_an_old_mode_ends: OwingGivenUp, writeback, on RINGS;
     hazard_09_well_known_place_is_written: KeepFingerprint, writeback, on ALL;
@@ -95,6 +96,24 @@ fn hazard_10_note_of_a_failed_cache_fails(world: &mut World) -> Run {
     world.cache().faults.gone = Some(Errno::IO);
     let write = world.write_fua(0, blocks(10, 1));
     let _refused = world.wait(write)?;
+    world.cut_power(|_| Fate::Lost);
+    world.cache().faults.heal();
+    world.open()?;
+    world.verify_cut()
+}
+
+/// What was written through to both is in the origin alone when the cache comes back, and a FLUSH said that it is durable.
+fn hazard_10_flush_beside_a_cache_that_fails(world: &mut World) -> Run {
+    begin(world)?;
+    fill(world, 0, 10, 1)?;
+    flush(world, 0)?;
+    // It is mapped durably.
+    world.run_dry()?;
+    write(world, 0, 10, 1)?;
+    world.hold(|io| io.kind == Kind::Abandon);
+    world.cache().faults.gone = Some(Errno::IO);
+    let _waits = world.flush(0);
+    world.pass(50 * MS)?;
     world.cut_power(|_| Fate::Lost);
     world.cache().faults.heal();
     world.open()?;

@@ -1,6 +1,6 @@
 //! Hazards 3 and 14, rule 4 and the last row of rule 7: what an answer promises.
 
-use crate::kinds::{ALL, RINGS};
+use crate::kinds::{ALL, Kind as Records, RINGS};
 use crate::steps::*;
 use engine::effect::{Errno, RequestOp};
 use forebay_lab::disk::faults::Kind;
@@ -18,8 +18,13 @@ crate::scenarios! {
     hazard_11_a_failed_flush_does_not_speak_for_later_writes: ToldOnce, writearound, on ALL;
     hazard_11_a_failed_flush_does_not_speak_for_answers_under_way: GivenIsHad, writearound, on ALL;
     hazard_11_loss_is_told_behind_a_kill: LossUnsaid, writearound, on ALL;
+    hazard_11_loss_is_told_without_the_cache: ToldBehindCache, writearound, on FLUSHING;
     hazard_11_a_failed_discard_does_not_speak_for_writes: DiscardTellsOfWrites, no_discards, on ALL;
 }
+
+/// Where a FLUSH flushes cache and origin side by side.
+const FLUSHING: &[Records] =
+    &[Records::Inline, Records::SyncSector, Records::Journal, Records::Mirror, Records::Frames];
 
 /// Blocks far from each other: each is a write of its own everywhere.
 const FAR: [u64; 8] = [10, 110, 210, 310, 410, 510, 610, 710];
@@ -176,6 +181,26 @@ fn hazard_11_loss_is_told_behind_a_kill(world: &mut World) -> Run {
     let first = world.flush(0);
     assert!(world.wait(first)?.is_err(), "the clients are the same, and were told of nothing yet");
     flush(world, 0)
+}
+
+/// The flush of the origin that a FLUSH waits for fails while the cache still flushes, and the process is killed.
+fn hazard_11_loss_is_told_without_the_cache(world: &mut World) -> Run {
+    begin(world)?;
+    // Which of them are lost is left to chance.
+    for block in FAR.iter().flat_map(|far| *far..far + 8) {
+        write(world, 0, block, 1)?;
+    }
+    write(world, 1, 10, 1)?;
+    world.hold(|io| io.is_origin(0, Kind::Flush) || io.is_cache(Kind::Flush));
+    let first = world.flush(0);
+    let under_way = world.until_pending(|io| io.is_origin(0, Kind::Flush))?;
+    world.complete_failed(under_way.id, Errno::IO)?;
+    let told = world.answer(first).map(|answer| answer.result);
+    world.kill(|_| true);
+    world.open()?;
+    flush(world, 0)?;
+    assert_eq!(told, Some(Err(Errno::IO)), "it waits for nothing more");
+    Ok(())
 }
 
 /// A FLUSH comes while the answers to writes are on their way to the client, and fails for the flush that took them: the next one must

@@ -53,6 +53,7 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::RestoreBesideWrites, "the worlds here have no slots"),
     (Mutation::FoundBeforeFlush, "the worlds here have no slots"),
     (Mutation::TrustWrittenAround, "the worlds here have no slots"),
+    (Mutation::FlushBeforeAbandoned, "the worlds here have no slots"),
     (Mutation::RottenStays, "the worlds here have no slots"),
     (Mutation::TellDoubted, "the worlds here have no slots"),
     (Mutation::RecordBeforeData, "the worlds here have no slots"),
@@ -186,6 +187,10 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (
         Mutation::StandInUnchecked,
         "a copy that cannot be read between the death of a server and the flush that tells of it: none in 3000 seeds",
+    ),
+    (
+        Mutation::ToldBehindCache,
+        "a kill between the failure of an origin's flush and the end of the cache's: none in 3000 seeds",
     ),
     (Mutation::FlushedPlacesForgotten, "a copy that is the same wherever the client looks is not used"),
     (Mutation::DropFrameEarly, MEMORY),
