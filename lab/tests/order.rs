@@ -342,3 +342,25 @@ fn what_does_not_go_with_strict_order_is_refused() {
         Ok(())
     });
 }
+
+/// Goal: a volume that takes the place of one in strict order goes home in that order, too, and comes in no other mode.
+#[test]
+fn a_volume_that_is_added_goes_home_in_order() {
+    sound(|| {
+        let mut world = world("strict", WIDE);
+        write(&mut world, 10)?;
+        world.run_dry()?;
+        let detach = world.submit(0, RequestOp::Detach);
+        world.succeed(detach)?;
+        let around = world.add(0, WriteMode::Writearound);
+        assert_eq!(world.wait(around)?, Err(Errno::INVAL));
+        let add = world.add(0, WriteMode::Writeback);
+        world.succeed(add)?;
+        world.hold(|io| io.is_origin(0, Kind::Write));
+        write(&mut world, 20)?;
+        assert_eq!(lag(&world).0, 1);
+        world.release();
+        world.run_dry()?;
+        world.expect_origin_equals_view(0)
+    });
+}

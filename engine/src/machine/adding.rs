@@ -44,7 +44,9 @@ impl<S: Store> Machine<S> {
         let changes_order = self.volumes.iter().flatten().any(|volume| volume.destage.order_changes > 0);
         let is_strict = self.config.order.is_some() || changes_order;
         let is_one_too_many = is_strict && self.superblock.volumes.iter().any(Option::is_some);
-        if !is_empty || is_one_too_many || superblock.validate().is_err() {
+        // Nor does its order begin with a later change of the mode.
+        let is_unordered = is_strict && record.mode != WriteMode::Writeback;
+        if !is_empty || is_one_too_many || is_unordered || superblock.validate().is_err() {
             self.fail(key, Errno::INVAL, memory);
             return;
         }
@@ -74,7 +76,7 @@ impl<S: Store> Machine<S> {
         let mut volume = Volume::new(index, record);
         (_, volume.origin.can_discard) = self.entered.swap_remove(at);
         volume.guard.mutations = self.config.mutations;
-        if self.config.order.is_some() && record.mode == WriteMode::Writeback {
+        if self.config.order.is_some() {
             volume.destage.set_order(Some(Box::new(Ledger::new(self.store.completed()))));
         }
         // This request.

@@ -205,6 +205,8 @@ pub struct Oracle {
     readers: Vec<Time>,
     /// The judge of the first volume's origin, if that volume goes home in strict order.
     order: Option<OrderJudge>,
+    /// That order was asked to end, and nobody knows whether it did.
+    is_order_in_doubt: bool,
     /// Injected faults.
     pub explained: Explained,
 }
@@ -219,15 +221,27 @@ impl Oracle {
             time: 1,
             readers: Vec::new(),
             order: None,
+            is_order_in_doubt: false,
             explained: Explained::default(),
         }
     }
 
     /// The first volume goes home in strict order from now on, or not any more: what its origin alone holds, which is all this
-    /// now, is judged.
-    pub fn judge_order(&mut self, origin: Option<Vec<Tag>>) {
+    /// now, and durably this, is judged.
+    pub fn judge_order(&mut self, origin: Option<[Vec<Tag>; 2]>) {
         let first_number = self.writes.len() as u64 + 1;
-        self.order = origin.map(|before| OrderJudge::new(before, first_number));
+        self.order = origin.map(|[before, durable]| OrderJudge::new(before, &durable, first_number));
+        self.is_order_in_doubt = false;
+    }
+
+    /// The strict order of the first volume was asked to end: until it is known whether it did, its origin is not judged.
+    pub fn doubt_order(&mut self, is_in_doubt: bool) {
+        self.is_order_in_doubt = is_in_doubt;
+    }
+
+    /// Whether the first volume's origin is judged, now or when nothing is in doubt any more.
+    pub fn has_order(&self) -> bool {
+        self.order.is_some()
     }
 
     /// A change was under way when that began.
@@ -246,7 +260,7 @@ impl Oracle {
         origin: impl Fn(u64) -> Tag,
         durable: impl Fn(u64) -> Tag,
     ) -> Result<(), Violation> {
-        let Some(judge) = &mut self.order else { return Ok(()) };
+        let Some(judge) = self.order.as_mut().filter(|_| !self.is_order_in_doubt) else { return Ok(()) };
         judge.judge(origin, durable).map_err(|what| {
             Violation::new(Kind::Physical, format!("the origin alone is in no flushed state: {what}"))
         })

@@ -71,6 +71,8 @@ struct Found {
 pub(super) struct OrderJudge {
     /// The origin's content before all of them.
     before: Vec<Tag>,
+    /// The content of sectors that would be there without what of that was not durable: discards, answered or on their way.
+    durable_before: BTreeMap<u64, Tag>,
     /// The number of the first write that is judged. Earlier ones may have been under way.
     first_number: u64,
     /// Of each flush that was answered: it covers what was answered before this.
@@ -81,8 +83,12 @@ pub(super) struct OrderJudge {
 }
 
 impl OrderJudge {
-    pub fn new(before: Vec<Tag>, first_number: u64) -> OrderJudge {
-        OrderJudge { before, first_number, flushes: Vec::new(), sectors: BTreeMap::new(), reached: 0 }
+    pub fn new(before: Vec<Tag>, durable: &[Tag], first_number: u64) -> OrderJudge {
+        let pairs = (0..).zip(before.iter().zip(durable));
+        let unlike = pairs.filter(|(_, (held, kept))| held != kept);
+        let durable_before = unlike.map(|(at, (_, kept))| (at, *kept)).collect();
+        let (flushes, sectors) = (Vec::new(), BTreeMap::new());
+        OrderJudge { before, durable_before, first_number, flushes, sectors, reached: 0 }
     }
 
     /// The origin has these sectors more.
@@ -322,7 +328,10 @@ impl OrderJudge {
         let mut spans: Vec<Span> =
             fitting.map(|seen| (seen.flushes_before, self.end_of(all, seen.answered))).collect();
         let is_earlier = matches!(tag.source(), Source::Write { number, .. } if number < self.first_number);
-        if !is_begun && (is_earlier || self.before.get(sector as usize) == Some(&tag)) {
+        let is_before = || {
+            self.before.get(sector as usize) == Some(&tag) || self.durable_before.get(&sector) == Some(&tag)
+        };
+        if !is_begun && (is_earlier || is_before()) {
             spans.push((0, self.end_of(all, 0)));
         }
         spans.retain(|(least, most)| least <= most);
@@ -355,7 +364,7 @@ mod tests {
     impl History {
         fn new() -> History {
             let before = (0..100).map(|sector| Tag::initial(0, sector)).collect();
-            History { judge: OrderJudge::new(before, 1), now: 0, content: BTreeMap::new() }
+            History { judge: OrderJudge::new(before, &[], 1), now: 0, content: BTreeMap::new() }
         }
 
         fn write(&mut self, number: u64, sector: u64) {

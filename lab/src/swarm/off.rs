@@ -218,7 +218,7 @@ impl Load<'_> {
         for volume in 0..world.volumes() {
             if world.is_detached(volume) && (!is_any_served || self.off.random.one_in(2)) {
                 let (mode, _) = WriteMode::ALL[self.off.random.below(4) as usize];
-                let mode = world.allowed_mode(mode);
+                let mode = world.allowed_mode_off(mode);
                 self.until_done(|changes| world.attach(volume, mode, changes))?;
             }
         }
@@ -233,7 +233,7 @@ impl Load<'_> {
         if self.off.random.one_in(2) {
             let (mode, _) = WriteMode::ALL[self.off.random.below(4) as usize];
             if world.mode(volume) != WriteMode::Readonly {
-                let mode = world.allowed_mode(mode);
+                let mode = world.allowed_mode_off(mode);
                 self.until_done(|changes| world.set_mode(volume, mode, changes))?;
             }
         } else {

@@ -30,13 +30,9 @@ const SERVERS: &[Knob] = &[
 
 /// Knobs of what strict order is not judged by.
 const UNJUDGED: &[Knob] = &[
-    Knob::mode_changes,
     Knob::origin_changes,
     Knob::older_copies,
     Knob::blank_caches,
-    Knob::detaches,
-    Knob::sets,
-    Knob::additions,
     Knob::give_ups,
     Knob::repairs,
     Knob::cache_rot,
@@ -408,7 +404,7 @@ impl Options {
 
     /// Whether everything goes home in strict order, which not every cache can have.
     fn is_strict(&self) -> bool {
-        let others = [Knob::mode0, Knob::mode_changes, Knob::blank_caches];
+        let others = [Knob::mode0, Knob::blank_caches];
         self.get(Knob::strict) > 0
             && self.get(Knob::volumes) <= 1
             && others.into_iter().all(|knob| self.get(knob) == 0)

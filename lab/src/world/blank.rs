@@ -10,6 +10,8 @@ use super::{World, formatted, identity, record};
 use crate::disk::Disk;
 use crate::violation::{Kind, Violation};
 use crate::world::trace::What;
+use engine::composition::Composition;
+use engine::composition::axes::OrderChoice;
 use engine::effect::{Errno, Notice, WriteMode};
 use engine::format::{SetId, VolumeRecord};
 use engine::recovery::{self, Lacking, NotedVolume, Opened, load_superblock};
@@ -234,6 +236,14 @@ impl World {
     #[must_use]
     pub fn allowed_mode(&self, mode: WriteMode) -> WriteMode {
         if self.setup.is_ephemeral && mode == WriteMode::Writeback { WriteMode::Writethrough } else { mode }
+    }
+
+    /// The mode that `forebay set` or `forebay add` gives a volume of a cache that is off, where that one was asked for.
+    pub fn allowed_mode_off(&mut self, mode: WriteMode) -> WriteMode {
+        let counts = if self.setup.slots.is_none() { self.superblock_that_counts() } else { None };
+        let own = counts.and_then(|superblock| Composition::of(&superblock).ok());
+        let is_strict = own.is_some_and(|own| matches!(own.order, OrderChoice::Strict(_)));
+        if is_strict { WriteMode::Writeback } else { self.allowed_mode(mode) }
     }
 
     /// Notes that a volume is about to go into a mode.

@@ -147,7 +147,7 @@ impl World {
             }
             RequestOp::GiveUpLost => self.oracle.given_up(volume),
             RequestOp::SetOrder(false) => {
-                self.end_order();
+                self.oracle.doubt_order(true);
                 self.oracle.moment()
             }
             RequestOp::Detach => {
@@ -336,8 +336,11 @@ impl World {
                 // What a cache that fails has recorded is not known before the next start.
                 self.asked_detach[volume] = !is_ok && self.oracle.explained.is_cache_failed();
             }
-            RequestOp::Add if is_ok => self.added(volume),
-            RequestOp::SetOrder(true) if is_ok => self.begin_order(),
+            RequestOp::Add if is_ok => {
+                self.added(volume);
+                self.settle_order();
+            }
+            RequestOp::SetOrder(is_strict) => self.order_is_set(is_strict, is_ok),
             RequestOp::SetSize(sectors) if is_ok => {
                 self.setup.volumes[volume].sectors = sectors;
                 self.asked_sizes.retain(|(asked, of, _)| *of != volume || *asked > id.0);

@@ -86,7 +86,7 @@ impl World {
     }
 
     /// The superblock that the next start takes.
-    fn superblock_that_counts(&mut self) -> Option<Superblock> {
+    pub(super) fn superblock_that_counts(&mut self) -> Option<Superblock> {
         let World { cache, mirror, setup, .. } = self;
         let mut image = halves::join(cache, mirror.as_mut(), |disk, _| CutImage::whole(disk)).ok()?;
         if image.is_mirrored() {
@@ -131,6 +131,9 @@ impl World {
     pub(super) fn begin_anew(&mut self, volume: usize) {
         self.setup.volumes[volume].sectors = self.origins[volume].sectors();
         self.oracle.replaced(volume, self.origin_contents().swap_remove(volume));
+        if volume == 0 {
+            self.end_order();
+        }
         self.behind.forget(volume);
         self.is_bypassed[volume] = false;
     }

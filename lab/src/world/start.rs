@@ -274,6 +274,7 @@ impl World {
         }
         engine.take_over_losses(&untold);
         self.engine = Some(engine);
+        self.settle_order();
         self.lost_under_cache.clear();
         self.clock = crate::clock::Clock::default();
         self.use_servers();

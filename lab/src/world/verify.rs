@@ -7,6 +7,8 @@ use crate::content::{SECTOR, Sector, Source, Tag};
 use crate::oracle::Change;
 use crate::violation::{Kind, Violation};
 use engine::check::{self, Report};
+use engine::composition::Composition;
+use engine::composition::axes::OrderChoice;
 use engine::effect::RequestOp;
 use engine::format::{BatchHeader, DecodedBatch, SEGMENTS_OFFSET, Summary};
 use engine::pair::Pair;
@@ -205,7 +207,8 @@ impl World {
     pub fn begin_order(&mut self) {
         let origin = &self.origins[0];
         let held = origin.read(0, origin.sectors()).iter().map(Sector::tag).collect();
-        self.oracle.judge_order(Some(held));
+        let durable = (0..origin.sectors()).map(|at| origin.durable(at).tag()).collect();
+        self.oracle.judge_order(Some([held, durable]));
         for outstanding in self.outstanding.values().filter(|outstanding| outstanding.volume == 0) {
             let (range, change) = match outstanding.op {
                 RequestOp::WriteZeroes { range, .. } => (range, Change::Zeroes),
@@ -223,6 +226,33 @@ impl World {
     /// The first volume goes home in any order from now on.
     pub fn end_order(&mut self) {
         self.oracle.judge_order(None);
+    }
+
+    /// A change of the order was answered.
+    pub(super) fn order_is_set(&mut self, is_strict: bool, is_ok: bool) {
+        match (is_strict, is_ok) {
+            (true, true) => self.begin_order(),
+            (false, true) => self.end_order(),
+            // Of a cache that failed the next start knows.
+            (_, false) if self.oracle.explained.is_cache_failed() => (),
+            (_, false) => {
+                let is_end = |op: RequestOp| matches!(op, RequestOp::SetOrder(false));
+                let is_in_doubt = self.outstanding.values().any(|other| is_end(other.op));
+                self.oracle.doubt_order(is_in_doubt);
+            }
+        }
+    }
+
+    /// Judges from now on what the cache says of its order: a crash may have come behind a change of that, or a volume begins anew.
+    pub(super) fn settle_order(&mut self) {
+        let Some(engine) = &self.engine else { return };
+        let own = Composition::of(engine.superblock()).expect("the cache is served");
+        let is_strict = matches!(own.order, OrderChoice::Strict(_)) && !self.detached[0];
+        match (is_strict, self.oracle.has_order()) {
+            (true, true) => self.oracle.doubt_order(false),
+            (true, false) => self.begin_order(),
+            (false, _) => self.end_order(),
+        }
     }
 
     /// Asks for the end of the first volume's strict order, or for its beginning.
