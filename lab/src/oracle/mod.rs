@@ -106,8 +106,17 @@ struct Untold {
     newest: Time,
     /// When the oldest of them was answered: a FLUSH that was submitted later cannot promise it.
     oldest: Time,
-    /// Whether the process knows of it.
-    is_heard: bool,
+    heard: Heard,
+}
+
+/// The process's knowledge of a loss. A kill before it is noted leaves it told to nobody.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Heard {
+    Nothing,
+    /// The engine was called, and the driver did not draw its effects yet.
+    Called,
+    /// Noted beside the cache, or told.
+    Noted,
 }
 
 /// Marks a cell that has candidates. No tag has this bit: garbage is never promised to anybody.
@@ -564,7 +573,7 @@ impl Oracle {
             };
             // What the devices tell of flushes now, a power cut may take before the next start succeeds.
             let lasting = volume.told.unwrap_or(durable);
-            volume.must_fail_flush = volume.must_fail_flush.filter(|untold| untold.is_heard);
+            volume.must_fail_flush = volume.must_fail_flush.filter(|untold| untold.heard == Heard::Noted);
             // Where the log's end rotted, it is cut at a batch, and the newest are those of the time at which that was issued.
             let acknowledged = std::mem::take(&mut volume.acknowledged);
             let ends = [Some(now), rotten_since.map(|Moment(at)| at)].into_iter().flatten();
@@ -621,16 +630,22 @@ impl Oracle {
                 lost: now,
                 newest: newest.max(newer),
                 oldest: newest.min(older),
-                is_heard: before.is_some_and(|untold| untold.is_heard),
+                heard: before.map_or(Heard::Nothing, |untold| untold.heard),
             });
         }
     }
 
-    /// The process has heard that an origin may have lost something: its clients have to be told, whatever becomes of it.
+    /// The engine is called because an origin may have lost something.
     pub fn heard_of_loss(&mut self, volume: usize) {
         if let Some(untold) = &mut self.volumes[volume].must_fail_flush {
-            untold.is_heard = true;
+            untold.heard = untold.heard.max(Heard::Called);
         }
+    }
+
+    /// All that the engine was called for is answered or noted: clients have to be told of losses, whatever becomes of the process.
+    pub fn noted_losses(&mut self) {
+        let untold = self.volumes.iter_mut().filter_map(|volume| volume.must_fail_flush.as_mut());
+        untold.filter(|untold| untold.heard == Heard::Called).for_each(|untold| untold.heard = Heard::Noted);
     }
 
     /// The cache cannot give back a block of zeroes: any block that may be all zeroes is concerned. A volume has so many `sectors`

@@ -30,8 +30,20 @@ pub(super) struct Notes {
     /// The cache that is being formatted was not finished.
     is_forming: bool,
     /// By volume, a loss at its origin of which no FLUSH has told clients yet. They stay when the process crashes.
-    untold: [Option<Errno>; VOLUMES_MAX],
+    untold: [Option<Untold>; VOLUMES_MAX],
 }
+
+/// A note on a loss.
+#[derive(Clone, Copy, Debug)]
+struct Untold {
+    /// The error that FLUSH gets.
+    errno: Errno,
+    /// Since when clients seem to be told: the answer may be on its way yet.
+    told_ns: Option<u64>,
+}
+
+/// The daemon looks at its notes so often. It takes one away when it finds for the second time that clients are told.
+const LOOK_NS: u64 = 1_000_000_000;
 
 impl Notes {
     /// Notes on a cache that was just formatted.
@@ -53,12 +65,12 @@ impl Notes {
     /// The losses that clients have to be told of, whatever becomes of the process.
     pub fn untold(&self) -> Vec<(VolumeIndex, Errno)> {
         let noted = (0..).zip(&self.untold);
-        noted.filter_map(|(at, errno)| Some((VolumeIndex(at), (*errno)?))).collect()
+        noted.filter_map(|(at, untold)| Some((VolumeIndex(at), (*untold)?.errno))).collect()
     }
 
     /// Notes that an origin may have lost what its clients were answered for.
     pub fn lost(&mut self, volume: usize, errno: Errno) {
-        self.untold[volume] = Some(errno);
+        self.untold[volume] = Some(Untold { errno, told_ns: None });
     }
 
     /// The power was cut: the clients are gone.
@@ -215,13 +227,17 @@ impl World {
         }
     }
 
-    /// Takes away the notes on losses that clients were told of.
-    pub(super) fn note_told_losses(&mut self) {
+    /// Takes away the notes on losses that clients were told of, at the second look or when the process `ends`.
+    pub(super) fn note_told_losses(&mut self, ends: bool) {
         let Some(engine) = &self.engine else { return };
-        for (volume, _) in self.notes.untold() {
-            let is_of_engine = engine.untold_losses().iter().any(|(untold, _)| *untold == volume);
-            if !is_of_engine && !self.servers.owes_failure(volume.at()) {
-                self.notes.untold[volume.at()] = None;
+        let now = self.clock.now_ns();
+        for (volume, noted) in self.notes.untold.iter_mut().enumerate() {
+            let Some(untold) = noted else { continue };
+            let is_of_engine = engine.untold_losses().iter().any(|(of, _)| of.at() == volume);
+            if is_of_engine || self.servers.owes_failure(volume) {
+                untold.told_ns = None;
+            } else if ends || untold.told_ns.get_or_insert(now).saturating_add(LOOK_NS) <= now {
+                *noted = None;
             }
         }
     }

@@ -286,6 +286,7 @@ impl World {
         self.restore_lasting();
         self.is_sound()?;
         self.note_needs_at_stop();
+        self.note_told_losses(true);
         // A cache that failed has a superblock that may not be durable: the daemon notes nothing of it.
         let is_well = self.engine.as_ref().is_some_and(|engine| !engine.status().cache.latched);
         if is_well {

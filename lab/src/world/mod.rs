@@ -499,7 +499,8 @@ impl World {
                 }
             }
         }
-        self.note_told_losses();
+        self.note_told_losses(false);
+        self.oracle.noted_losses();
         // What was answered before the engine was told is drawn now.
         self.losses.retain(|loss| loss.ops.iter().any(|op| self.in_flight.contains_key(op)));
         let now = self.oracle.moment();

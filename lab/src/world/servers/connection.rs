@@ -98,6 +98,7 @@ impl World {
         if owes {
             self.notes.lost(volume, Errno::IO);
             self.oracle.heard_of_loss(volume);
+            self.oracle.noted_losses();
         }
         self.seek(volume);
     }
