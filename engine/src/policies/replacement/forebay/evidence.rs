@@ -13,6 +13,9 @@ const HORIZON_SIZES: u64 = 16;
 const ERA_SIZES: u64 = 10;
 /// Lessons for each size, in accesses.
 const LESSONS_PER_SIZE: u64 = 4;
+/// Lessons in the beginning: the next one after a part of all accesses so far, one in so many. What was never seen before is
+/// understood soon.
+const LESSON_SHARE: u64 = 16;
 /// The least number of accesses between two lessons.
 const LESSON_ACCESSES_MIN: u64 = 128;
 /// Units of time for each size, at most; at least half as many if the size has them.
@@ -25,7 +28,8 @@ pub(super) struct Evidence {
     now: Time,
     watch: Watch,
     lessons: Lessons,
-    lesson_accesses: u64,
+    /// Accesses between two lessons, at most.
+    lesson_accesses_max: u64,
     next_lesson: u64,
 }
 
@@ -38,14 +42,13 @@ impl Evidence {
             unit_log += 1;
         }
         let units = |accesses: u64| to_u32(accesses >> unit_log).max(1);
-        let lesson_accesses = (size / LESSONS_PER_SIZE).max(LESSON_ACCESSES_MIN);
         Evidence {
             size_units: units(size),
             now: Time { accesses: 0, unit_log, era_units: units(size * ERA_SIZES) },
             watch: Watch::new(size * HORIZON_SIZES, units(size * HORIZON_SIZES)),
             lessons: Lessons::new(),
-            lesson_accesses,
-            next_lesson: lesson_accesses,
+            lesson_accesses_max: (size / LESSONS_PER_SIZE).max(LESSON_ACCESSES_MIN),
+            next_lesson: LESSON_ACCESSES_MIN,
         }
     }
 
@@ -64,7 +67,8 @@ impl Evidence {
             self.watch.accessed(hash, self.now, class, &mut self.lessons);
         }
         if self.now.accesses >= self.next_lesson {
-            self.next_lesson = self.now.accesses + self.lesson_accesses;
+            let share = self.now.accesses / LESSON_SHARE;
+            self.next_lesson = self.now.accesses + share.clamp(LESSON_ACCESSES_MIN, self.lesson_accesses_max);
             self.lessons.learn(self.watch.outstanding(self.now));
         }
     }

@@ -9,7 +9,13 @@
 //! ```
 //!
 //! Ages have four bins for each octave. Classes with few members borrow: [`PRIOR_BLOCKS`] blocks that behave like all
-//! blocks together are added to each, but that come back the likelier the more accesses the class stands for. Numbers shrink by a tenth at each lesson, so that a load may change.
+//! blocks together are added to each, but that come back the likelier the more accesses the class stands for. Numbers
+//! shrink by a twelfth at each lesson, so that a load may change.
+//!
+//! Nobody has seen yet what becomes of blocks at ages that none of them reached. There a few may come back in each bin
+//! ([`UNSEEN_HAZARD`]): so a block is worth the more, the nearer it is to those ages, unless something nearer was seen to come
+//! back. In a loop that did not come round yet, the first blocks stay and newcomers do not push them out. While nothing
+//! came back at all there is nothing to go by, and newcomers enter: of a load that turns back, they come first.
 
 use super::Class;
 use crate::number::{index_wide, low_u32, to_u8, wide};
@@ -23,13 +29,18 @@ const BINS: usize = 46;
 /// The bin of blocks that never come back.
 const NEVER: usize = BINS - 1;
 /// Blocks like all blocks together that are added to each class.
-const PRIOR_BLOCKS: u64 = 8;
+const PRIOR_BLOCKS: u64 = 16;
 /// One block, as it is counted: so that it can shrink.
 const ONE: u64 = 1 << 8;
 /// The part of all counts that a lesson takes away: one in so many.
 const DECAY: u64 = 12;
 /// Certainty.
 const SURE: u64 = 1 << 20;
+/// The probability, of [`SURE`], that a block comes back in a bin of which nothing is known: one in 400. By ten times as much, loads
+/// suffer that come back soon or never.
+const UNSEEN_HAZARD: u64 = SURE / 400;
+/// How much is known if nothing was seen: an eighth of what one block tells.
+const UNSEEN: u64 = ONE / 8;
 /// Worth of a hit for each half unit of time.
 const WORTH_LOG: u32 = 26;
 
@@ -79,6 +90,8 @@ impl Lessons {
         }
         let [ended, waited] = [sum(&self.ended), sum(&self.waiting)];
         let all = ended.iter().chain(&waited).sum::<u64>().max(1);
+        let is_any_back = ended[..NEVER].iter().any(|count| *count > 0);
+        let unseen = if is_any_back { UNSEEN } else { 0 };
         let with_prior = |own: &Ages, all_ages: &Ages, times: u64| {
             let mut ages = *own;
             for (bin, (own, count)) in ages.iter_mut().zip(all_ages).enumerate() {
@@ -90,7 +103,7 @@ impl Lessons {
             let times = Class(to_u8(class)).typical_count();
             let ended = with_prior(&self.ended[class], &ended, times);
             let waited = with_prior(&self.waiting[class], &waited, 1);
-            self.worths[class] = worths(&hazards(&ended, &waited));
+            self.worths[class] = worths(&hazards(&ended, &waited, unseen));
         }
         self.ended.iter_mut().flatten().for_each(|count| *count -= *count / DECAY);
     }
@@ -121,15 +134,17 @@ fn sum(classes: &[Ages]) -> Ages {
     sum
 }
 
-/// The probability, of [`SURE`], that a block which reached a bin comes back in it.
-fn hazards(ended: &Ages, waited: &Ages) -> Ages {
+/// The probability, of [`SURE`], that a block which reached a bin comes back in it. To what was seen there, `unseen` is added of what
+/// nobody saw.
+fn hazards(ended: &Ages, waited: &Ages, unseen: u64) -> Ages {
     let mut hazards = [0; BINS];
     let mut reached = ended[NEVER] + waited[NEVER];
     for bin in (0..NEVER).rev() {
         reached += ended[bin] + waited[bin];
         // Blocks that are waited for are half-way through their bin.
         let at_risk = reached - waited[bin] / 2;
-        hazards[bin] = (ended[bin] * SURE).checked_div(at_risk).unwrap_or(0).min(SURE);
+        let back = ended[bin] * SURE + unseen * UNSEEN_HAZARD;
+        hazards[bin] = back.checked_div(at_risk + unseen).unwrap_or(0).min(SURE);
     }
     hazards
 }
@@ -208,6 +223,23 @@ mod tests {
             lessons.worth(Class::NEW, 1)
         };
         assert!(learned(0) > learned(100) && learned(100) > learned(1000) && learned(1000) > 0);
+    }
+
+    #[test]
+    fn a_block_is_worth_more_near_what_nobody_saw() {
+        let mut lessons = Lessons::new();
+        // One block came back at once; all others are waited for, the oldest for 300 units.
+        lessons.came_back(Class::NEW, 1);
+        lessons.learn((0..300).map(|age| (Class::NEW, age)));
+        let worths = [10, 100, 200, 300].map(|age| lessons.worth(Class::NEW, age));
+        assert!(worths.is_sorted() && worths[0] > 0 && worths[3] * 2 > worths[0] * 3, "{worths:?}");
+    }
+
+    #[test]
+    fn while_nothing_came_back_all_blocks_are_alike() {
+        let mut lessons = Lessons::new();
+        lessons.learn((0..300).map(|age| (Class::NEW, age)));
+        assert_eq!([1, 100, 300].map(|age| lessons.worth(Class::NEW, age)), [0; 3]);
     }
 
     #[test]

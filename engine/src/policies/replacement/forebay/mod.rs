@@ -24,8 +24,8 @@
 //! | [`lessons`]: times and worths by class and age | 29 KiB |
 //! | [`duel`]: two caches of 1 024 blocks without their content | 80 KiB at most |
 //!
-//! An access takes a constant number of steps, but for the lesson each quarter of the cache's size in accesses: 30 000 to
-//! 50 000 times a few integer operations.
+//! An access takes a constant number of steps, but for the lesson each quarter of the cache's size in accesses (sooner in the
+//! beginning): 30 000 to 50 000 times a few integer operations.
 //!
 //! The store drives it:
 //!

@@ -63,6 +63,15 @@ fn a_loop_that_is_too_large_keeps_its_part() {
     }
 }
 
+/// The end of one lap is not in the next one: to keep it gives nothing.
+#[test]
+fn of_loops_that_get_shorter_the_beginning_stays() {
+    // One block comes back at once: otherwise nothing is known, and newcomers enter.
+    let blocks: Vec<u64> = [0].into_iter().chain(0..1200).chain(0..900).chain(0..700).collect();
+    let (hits, lru_hits) = permille(500, &blocks);
+    assert!(lru_hits == 0 && hits > 300, "357 of 1000 are the bound: {hits}");
+}
+
 #[test]
 fn a_sweep_to_and_fro_is_as_good_as_lru() {
     let blocks: Vec<u64> = (0..24_000).map(|at| at % 2400).map(|at: u64| at.min(2399 - at)).collect();
