@@ -199,7 +199,8 @@ pub enum RequestOp {
     /// Answered when its removal is durable. The volume takes no other request afterwards.
     Detach,
     /// Put the volume on the cache that [`crate::engine::Engine::propose`] named, at a place without one. Answered when
-    /// that is durable; it takes requests from then on.
+    /// that is durable; it takes requests from then on. Refused with [`Errno::INVAL`] where the place is taken, and on a cache in strict
+    /// order beside another volume or in another mode than writeback.
     Add,
     /// Bring the half of a mirrored cache that does not count up to date: the driver has put a device in its place. `volume`
     /// is any. Answered when both halves count. Refused with [`Errno::INVAL`] where both do, or the cache is not mirrored, and

@@ -430,6 +430,26 @@ mod tests {
     }
 
     #[test]
+    fn what_was_not_durable_at_the_beginning_may_be_there_or_not() {
+        let before: Vec<Tag> = (0..100).map(|sector| Tag::initial(0, sector)).collect();
+        let mut kept = before.clone();
+        kept[10] = Tag::ZERO;
+        let mut history = History { judge: OrderJudge::new(before, &kept, 1), ..History::new() };
+        history.write(1, 10);
+        history.write(2, 11);
+        assert!(history.is_allowed(), "nothing is home");
+        history.content.insert(10, Tag::ZERO);
+        assert!(history.is_allowed(), "a power cut took what was there");
+        history.content.insert(11, Tag::ZERO);
+        assert!(!history.is_allowed(), "that was durable");
+        history.holds(11, 2);
+        history.flush();
+        history.write(3, 20);
+        history.holds(20, 3);
+        assert!(!history.is_allowed(), "10 was flushed before that was written");
+    }
+
+    #[test]
     fn what_a_crash_may_have_taken_is_not_asked_for() {
         let mut history = History::new();
         history.write(1, 10);

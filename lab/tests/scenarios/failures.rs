@@ -18,6 +18,7 @@ crate::scenarios! {
     hazard_10_cache_fails_and_comes_back: BypassBeforeAbandoned, writearound_alone, on KEEPING_CLEAN;
     hazard_10_note_of_a_failed_cache_fails: BypassUnnoted, writearound_unnoted, on KEEPING_CLEAN;
     hazard_10_flush_beside_a_cache_that_fails: FlushBeforeAbandoned, writethrough, on TRANSACTIONS;
+    hazard_10_flush_beside_a_note_that_fails: BypassUnnoted, writethrough_unnoted, on TRANSACTIONS;
     hazard_10_cache_fails_behind_a_new_mode: OwingGivenUp, writeback, on TAKING_NEW;
     hazard_10_cache_fails_before_an_old_mode_ends: OwingGivenUp, writeback, on RINGS;
     hazard_09_well_known_place_is_written: KeepFingerprint, writeback, on ALL;
@@ -105,14 +106,29 @@ fn hazard_10_note_of_a_failed_cache_fails(world: &mut World) -> Run {
 /// What was written through to both is in the origin alone when the cache comes back, and a FLUSH said that it is durable.
 fn hazard_10_flush_beside_a_cache_that_fails(world: &mut World) -> Run {
     begin(world)?;
+    write_through_over_a_copy(world)?;
+    world.hold(|io| io.kind == Kind::Abandon);
+    flush_until_the_cache_is_back(world)
+}
+
+/// The same where that it is given up cannot be noted: the FLUSH fails.
+fn hazard_10_flush_beside_a_note_that_fails(world: &mut World) -> Run {
+    begin(world)?;
+    write_through_over_a_copy(world)?;
+    flush_until_the_cache_is_back(world)
+}
+
+fn write_through_over_a_copy(world: &mut World) -> Run {
     fill(world, 0, 10, 1)?;
     flush(world, 0)?;
     // It is mapped durably.
     world.run_dry()?;
-    write(world, 0, 10, 1)?;
-    world.hold(|io| io.kind == Kind::Abandon);
+    write(world, 0, 10, 1)
+}
+
+fn flush_until_the_cache_is_back(world: &mut World) -> Run {
     world.cache().faults.gone = Some(Errno::IO);
-    let _waits = world.flush(0);
+    let _waits_or_fails = world.flush(0);
     world.pass(50 * MS)?;
     world.cut_power(|_| Fate::Lost);
     world.cache().faults.heal();

@@ -65,6 +65,11 @@ pub fn writearound_unnoted() -> Setup {
     Setup { note_errors: 100, ..writearound_alone() }
 }
 
+/// The same in write-through.
+pub fn writethrough_unnoted() -> Setup {
+    Setup { note_errors: 100, ..writethrough() }
+}
+
 // ---- requests that succeed -----------------------------------------------------------------------
 
 /// Lets the engine do what it does after a start: from then on fills are possible. In slots the area of the first ones is
